@@ -22,7 +22,7 @@ from support.processes import ROOT, environment
 from support.standin.driver import AMD, NVIDIA, load_standin
 from support.standin.library import write
 
-CALLS = Path(__file__).parents[1] / "jax_calls" / "calls_jax.py"
+CALLS = Path(__file__).parents[1] / "jax_calls"
 HAS_JAX = importlib.util.find_spec("jax") is not None
 MODULE = runtime("jax")["jax_module.py"]
 needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed; make test-jax has it")
@@ -35,8 +35,20 @@ def folder(tmp_path_factory):
 
 @needs_jax
 def test_every_call_with_jax(folder):
+    all_pass("calls_jax.py", folder)
+
+
+@needs_jax
+def test_traces_for_gpus_of_two_vendors_with_jax(tmp_path):
+    all_pass(
+        "calls_two_vendors.py", write(hand_made_frameworks.for_two_vendors(), tmp_path, jax=True)
+    )
+
+
+def all_pass(calls, folder):
+    """Run a file of tests in a process of its own, with a library that was written to a folder."""
     compile_library(folder, "demo", flags=("-O0",))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CALLS)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CALLS / calls)]
     done = subprocess.run(
         command, env=environment(OPFORGE_TEST_BUILT=str(folder), JAX_PLATFORMS="cpu"), cwd=ROOT,
         capture_output=True, text=True, check=False,

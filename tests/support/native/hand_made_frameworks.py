@@ -8,6 +8,7 @@ import numpy as np
 from opforge.native.ir.cases import Case, Launch, Path, Pointer, ScalarValue, TensorCase, Variant
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, Op, ScalarParam, SchemaArgument, TensorParam
+from opforge.native.tracing.case_builder import is_of
 from support.native import hand_made
 
 DTYPES = ChoiceParam("dtype", ("HALF", "NONE"), ("torch.float16", "None"))
@@ -115,6 +116,33 @@ def added():
         ("call", "demo::add", ("grad", 0), other) for other in (("input", 1), ("output", 0))
     )
     return dataclasses.replace(op, formula=formula), kernels
+
+
+def by_vendor(name, amd):
+    """A copy of x whose output has n elements on NVIDIA's GPUs, and `amd` on AMD's."""
+    n = Var("n")
+    types = ("*fp32", "*fp32")
+    kernels = [hand_made.kernel(name, f"{name}_kernel", types)]
+    arguments = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
+    variants = (Variant(name, types),)
+    launch = Launch(f"{name}_kernel", "kernels.py:120", (1, 1, 1), arguments, variants)
+    paths = tuple(
+        Path((is_of(vendor),), (hand_made.out_like("fp32", (size,)),), (launch,))
+        for vendor, size in enumerate((n, amd))
+    )
+    op = Op(
+        name, f"demo::{name}", "ops.py:120", (TensorParam("x"),), ("out",),
+        (Case((TensorCase("x", True, "fp32", (n,)),), paths=paths),),
+        schema=f"demo::{name}(Tensor x) -> Tensor", arguments=(SchemaArgument("x", "Tensor"),),
+        returns=("Tensor",),
+    )  # fmt: skip
+    return op, kernels
+
+
+def for_two_vendors():
+    n = Var("n")
+    parts = [by_vendor("alike", n), by_vendor("wider", hand_made.make("*", n, 2))]
+    return hand_made.for_both(hand_made.library(*parts))
 
 
 def program():

@@ -57,6 +57,18 @@ int of_likely_vendor(void)
     return is_amd ? OF_AMD : OF_NVIDIA;
 }
 
+/* Whether that would be a guess. */
+int of_may_be_either(void)
+{
+    int is_either = of_is_built_for(OF_AMD) && of_is_built_for(OF_NVIDIA);
+    if (is_either) {
+        of_lock();
+        is_either = of_is_loaded(of_hip_driver()) && of_is_loaded(of_cuda_driver());
+        of_unlock();
+    }
+    return is_either;
+}
+
 /* What the driver did not answer is asked again when it is needed. */
 #define UNKNOWN INT64_MIN
 

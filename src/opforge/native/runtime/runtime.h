@@ -379,6 +379,7 @@ void of_lock(void);
 void of_unlock(void);
 OpforgeStatus of_driver(int vendor, const Driver **driver);
 int of_likely_vendor(void);
+int of_may_be_either(void);
 OpforgeStatus of_device(Place place, Device **device);
 OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value);
 OpforgeStatus of_check_shared(Device *device, const Image *image, const char *kernel);

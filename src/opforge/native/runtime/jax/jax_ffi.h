@@ -179,7 +179,8 @@ typedef struct {
 /* Whether memory of the host is passed as that of device 0. */
 OPFORGE_API int OF_FUNCTION(jax_host_memory);
 
-/* For a call that is traced: DLPack's type of the device that it will run on. */
+/* For a call that is traced: DLPack's type of the device that it will run on; 0 where the process
+ * has drivers of both vendors. */
 OPFORGE_API int OF_FUNCTION(jax_device_type)(void);
 
 /* XLA's number of an element type, XLA_FFI_DataType -> DLPack's. */

@@ -81,6 +81,8 @@ class _Tensor(ctypes.Structure):
 
 # As XLA calls them, and the library's JaxHandlers.
 _PLATFORMS = {"CUDA": "cuda", "ROCM": "rocm", "cpu": "cpu"}
+# DLPack's numbers of the platforms that libraries are built for.
+_DEVICE_TYPES = {"cuda": 2, "rocm": 10}
 
 
 class _Handlers(ctypes.Structure):
@@ -218,10 +220,12 @@ class _Operator:
                 return [_typed(_value(one), argument["type"]) for one in argument["values"]]
         return [_literal(text) for text in param["values"]]
 
-    def _described(self, arrays: Sequence[Any], present: tuple[bool, ...]) -> list[Any]:
+    def _described(
+        self, arrays: Sequence[Any], present: tuple[bool, ...], platform: str
+    ) -> list[Any]:
         """What C gets for the tensors, by parameter."""
         there = iter(arrays)
-        return [_describe(next(there)) if is_there else None for is_there in present]
+        return [_describe(next(there), platform) if is_there else None for is_there in present]
 
     def _results(
         self, numbers: dict[str, Any], present: tuple[bool, ...], arrays: Sequence[Any]
@@ -229,7 +233,25 @@ class _Operator:
         """The shapes and dtypes of the outputs, which the library says; None for an absent one."""
         if not self._outputs:
             return []
-        tensors = iter(self._described(arrays, present))
+        made = {p: self._results_on(p, numbers, present, arrays) for p in _platforms()}
+        first, *others = made.values()
+        if any(other != first for other in others):
+            told = "\n".join(f"  on {p}: {_shown(outputs)}" for p, outputs in made.items())
+            raise ValueError(
+                f"{self._function}: its outputs differ by platform, and JAX chooses the platform "
+                f"only after a call is traced\n{told}\n  fix: leave JAX one GPU platform, "
+                "JAX_PLATFORMS=cuda or JAX_PLATFORMS=rocm; or build a library for each vendor"
+            )
+        return first
+
+    def _results_on(
+        self,
+        platform: str,
+        numbers: dict[str, Any],
+        present: tuple[bool, ...],
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        tensors = iter(self._described(arrays, present, platform))
         passed = [
             _by_reference(next(tensors)) if p["kind"] == "tensor" else _c_value(p, numbers)
             for p in self._params
@@ -421,15 +443,34 @@ def _sizes(values: Sequence[int] = ()) -> Any:
     return (ctypes.c_int64 * _MAX_RANK)(*values)
 
 
-def _describe(array: Any) -> _Tensor:
+def _describe(array: Any, platform: str) -> _Tensor:
     """As far as it is known when a call is traced."""
     code, bits = _BY_NAME[array.dtype.name]
-    return _Tensor(None, _device_type(), 0, array.ndim, code, bits, 1, _sizes(array.shape), None, 0)
+    type_, sizes = _DEVICE_TYPES[platform], _sizes(array.shape)
+    return _Tensor(None, type_, 0, array.ndim, code, bits, 1, sizes, None, 0)
 
 
-def _device_type() -> int:
-    """DLPack's, of the GPUs that the process has a driver of."""
-    return int(getattr(_library, f"{LIBRARY}_jax_device_type")())
+def _shown(outputs: Sequence[Any]) -> str:
+    return ", ".join("None" if o is None else f"{o.dtype.name} {list(o.shape)}" for o in outputs)
+
+
+def _platforms() -> list[str]:
+    """Those that a call which is traced now may run on; JAX decides when it lowers the call."""
+    if len(_built_for) == 1:
+        return _built_for
+    known = [platform for platform in _built_for if _has(platform)]
+    if known:
+        return known
+    # JAX has the CPU alone: what is traced is run elsewhere, or on memory of the host.
+    likely = getattr(_library, f"{LIBRARY}_jax_device_type")()
+    return [p for p in _built_for if _DEVICE_TYPES[p] == likely] or _built_for
+
+
+def _has(platform: str) -> bool:
+    try:
+        return bool(_jax.devices(platform))
+    except RuntimeError:
+        return False
 
 
 def _by_reference(tensor: _Tensor | None) -> Any:
@@ -510,7 +551,9 @@ def _public() -> types.ModuleType:
 
 
 _library = _open()
-_contents = json.loads(_library_function("manifest", ctypes.c_char_p)())["ops"]
+_manifest = json.loads(_library_function("manifest", ctypes.c_char_p)())
+_built_for = sorted({"rocm" if arch[:3] == "gfx" else "cuda" for arch in _manifest["archs"]})
+_contents = _manifest["ops"]
 _operators = {op["name"]: _Operator(op) for op in _contents}
 _by_torch_name = {op["torch_name"]: _operators[op["name"]] for op in _contents}
 _register()
