@@ -104,6 +104,13 @@ POWER_OF_TWO = Patch(
     "the function under any name, so its code is replaced.",
     *_NATIVE_TRACE,
 )
+BLOCK_SHAPE = Patch(
+    "triton._utils.validate_block_shape",
+    ("__code__",),
+    "A tensor descriptor may have blocks of a symbolic size until it is launched, which then names "
+    "the size that must be a constant. Triton's and Gluon's module both import the function.",
+    *_NATIVE_TRACE,
+)
 AUTOCAST = Patch(
     "torch.amp.autocast_mode.autocast",
     ("__init__",),

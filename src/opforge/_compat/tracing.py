@@ -333,9 +333,10 @@ _power_of_two: contextvars.ContextVar[Callable[[Any], int] | None] = contextvars
 
 
 def _host_functions() -> list[patches.Replacement]:
-    power = _original_power_of_two()[0]
+    power, block = _original_power_of_two()[0], _original_validate()[0]
     return [
         patches.POWER_OF_TWO.by("__code__", lambda _: _next_power_of_2.__code__, power),
+        patches.BLOCK_SHAPE.by("__code__", lambda _: _validate_block_shape.__code__, block),
         *(patches.MATH.by(name, _on_nodes(method)) for name, method in _MATH.items()),
         patches.AUTOCAST.by("__init__", _without_autocast),
     ]
@@ -365,6 +366,27 @@ def _original_power_of_two() -> tuple[types.FunctionType, types.FunctionType]:
     while not isinstance(function, types.FunctionType):
         function = function.fn
     return function, types.FunctionType(function.__code__, function.__globals__)
+
+
+@functools.cache
+def _original_validate() -> tuple[types.FunctionType, types.FunctionType]:
+    from triton._utils import validate_block_shape as function
+
+    return function, types.FunctionType(function.__code__, function.__globals__)
+
+
+def _validate_block_shape(shape: Any) -> Any:
+    # Runs with Triton's globals, which do not include this module.
+    from opforge._compat import tracing  # noqa: PLW0406  # see above
+
+    return tracing.validate_block_shape(shape)
+
+
+def validate_block_shape(shape: Any) -> Any:
+    """Triton's check of a descriptor's block; in a trace, sizes that are symbolic pass it."""
+    if _power_of_two.get() is not None:
+        shape = [1 if isinstance(size, torch.SymInt) else size for size in shape]
+    return _original_validate()[1](shape)
 
 
 def _next_power_of_2(n: Any) -> Any:

@@ -16,7 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
-from opforge.errors import CannotTrace
+from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Descriptor, Fill, Launch
 from support.archs import gfx, sm
@@ -144,6 +144,57 @@ def test_a_descriptor_that_triton_refuses_is_told_in_its_words(of_output, whose)
     said = refusal(body)
     assert "the body raises AssertionError: rank mismatch: TensorDescriptor(base=Traced(" in said
     assert f", of a tensor descriptor of {whose} (" in said
+
+
+def in_blocks_of(rows):
+    """A body with a descriptor whose block has as many rows as a function of its rows says."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        described = TensorDescriptor.from_tensor(x, [rows(x.shape[0]), 64])
+        take[(1,)](described, out)
+        return out
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("rows", "what", "fix"),
+    [
+        (
+            lambda m: m // 2,
+            "m // 2 must be a constant, for {purpose}, and each value would need its own kernels",
+            (
+                "give the block a constant size, such as that of a tl.constexpr, or declare the "
+                "values of m: dims={'m': [64, 128]}"
+            ),
+        ),
+        (
+            triton.next_power_of_2,
+            "next_power_of_2(m) is unbounded, so {purpose} would need infinitely many kernels",
+            "bound m: dims={'m': (1, 256)}",
+        ),
+    ],
+)
+def test_a_descriptor_with_blocks_of_any_size_names_what_lacks_a_bound(rows, what, fix):
+    body = in_blocks_of(rows)
+    with pytest.raises(NeedsBound) as caught:
+        Body(body, {"x": T("m 64", dtype="fp16")}).built  # noqa: B018  # building is what fails
+    kernel = f"take ({line_of(take.fn, '@triton.jit')})"
+    purpose = f"a block of x, a tensor descriptor, of kernel {kernel}"
+    said = str(caught.value)
+    assert what.format(purpose=purpose) in said
+    assert said.endswith(f"found: launched at {line_of(body, 'take[')}\n  fix: {fix}")
+
+
+def test_a_descriptor_has_blocks_of_the_sizes_that_are_declared():
+    declared = {"x": T("m 64", dtype="fp16"), "dims": {"m": [32, 64, 72]}}
+    found = built(in_blocks_of(lambda m: m // 2), **declared)
+    types = {launch.variants[0].types[0] for launch in launches(found)}
+    assert types == {"tensordesc<fp16[16, 64]>", "tensordesc<fp16[32, 64]>"}
+    (refused,) = [path for path in found.case.paths if path.refused]
+    assert refused.refused == "the body raises ValueError: Shape element 0 must be a power of 2"
+    assert conditions(refused) == "m // 2 == 36"
 
 
 def test_a_tuple_at_run_time_is_refused_by_name():

@@ -37,6 +37,8 @@ class NotConstant(Exception):
         self.ranges = ranges
         # What to write instead, where that would do; and what else is in the way of a library.
         self.instead = ""
+        # What it would be a constant of, where that is not what Python or a constexpr wants.
+        self.purpose = ""
         self.also: list[str] = []
 
     @property

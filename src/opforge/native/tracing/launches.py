@@ -19,7 +19,7 @@ from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Term, Var
 from ..ir.places import Place, Told, told
-from ..symbolic.symint import is_symbolic, term_of
+from ..symbolic.symint import NotConstant, is_symbolic, term_of
 from .recorder import Recorder, locate
 
 _kernels = _compat.kernels
@@ -129,7 +129,7 @@ class Calls(LaunchRouter):
             grid = grid({**given, **arguments})
         sizes = [term_of(_compat.kernels.unwrap_constexpr(n)) for n in _as_tuple(grid)]
         x, y, z = [*sizes, 1, 1, 1][:3]
-        passed = {n: pointed(v) for n, v in arguments.items()}
+        passed = {n: _passed(n, v, base) for n, v in arguments.items()}
         for argument in passed.values():
             if isinstance(argument, Pointed):
                 self.recorder.refuse_kept(argument.memory)
@@ -237,15 +237,27 @@ def pointed(value: Any) -> Any:
     return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), strides)
 
 
+def _passed(name: str, value: Any, kernel: Any) -> Any:
+    try:
+        return pointed(value)
+    except NotConstant as error:
+        of = f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
+        error.purpose = f"a block of {name}, a tensor descriptor, of {of}"
+        raise
+
+
 def _described(value: Any) -> Described:
     base = pointed(value.base)
+    block = [_plain(n) for n in value.block_shape]
+    # Not before: these sizes were symbolic when the descriptor was made.
+    tracing.validate_block_shape(block)
     return Described(
         base.memory,
         base.offset,
         base.dtype,
         tuple(value.strides),
         tuple(value.shape),
-        _compat.tma.signature(base.dtype, [_plain(n) for n in value.block_shape], value),
+        _compat.tma.signature(base.dtype, block, value),
         value.padding == "nan",
         _compat.tma.is_tf32(value),
     )

@@ -18,6 +18,9 @@ HOLDS = (
 )
 # The largest bound that is offered.
 _USUAL = 8192
+# TMA's, and what is offered for blocks.
+_LARGEST_BLOCK = 256
+_BLOCKS = [64, 128]
 
 
 def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> NeedsBound:
@@ -27,13 +30,14 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> N
     lacking = [name for name in sizes if math.isinf(error.ranges[name][1])] or sizes
     floats = [v.name for v in variables(error.term) if v.is_float]
     strides = [name for name in lacking if ".stride[" in name]
-    found = f"used at {error.location}"
+    found = f"{'launched' if error.purpose else 'used'} at {error.location}"
     if isinstance(error, TooManyBranches):
         what, found, fix = _loop(error, lacking)
     elif error.bucket:
-        what = f"next_power_of_2({error.term}) is unbounded, so it would need infinitely many "
-        what += "kernels"
-        fix = f"bound {_joined(lacking)}: {_dims(lacking, (1, _USUAL))}"
+        what = f"next_power_of_2({error.term}) is unbounded, so {error.purpose or 'it'} would need "
+        what += "infinitely many kernels"
+        high = _LARGEST_BLOCK if error.purpose else _USUAL
+        fix = f"bound {_joined(lacking)}: {_dims(lacking, (1, high))}"
     elif floats:
         what = f"{error.term} must be a constant, but it is a float that could have any value"
         fix = (
@@ -43,8 +47,9 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> N
         lacking = []
     else:
         what = (
-            f"{error.term} must be a constant, for a constexpr of a kernel or for Python, and "
-            "each value would need its own kernels"
+            f"{error.term} must be a constant, for "
+            f"{error.purpose or 'a constexpr of a kernel or for Python'}, and each value would "
+            "need its own kernels"
         )
         asked = [name for name in names if is_attribute(name)]
         fix = _of_gpu(asked) if asked else _of_sizes(error, lacking)
@@ -65,6 +70,10 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> N
 
 
 def _of_sizes(error: NotConstant, names: Sequence[str]) -> str:
+    if error.purpose:
+        # Bounds do not help: of the sizes between them few are powers of two.
+        fix = "give the block a constant size, such as that of a tl.constexpr, or declare the "
+        return f"{fix}values of {_joined(names)}: {_dims(names, _BLOCKS)}"
     fix = f"declare the values of {_joined(names)}: {_dims(names, [1024, 4096])}"
     high = _enough(error, names)
     fix += f", or bound {'it' if len(names) == 1 else 'them'}" if high else ""
