@@ -152,7 +152,7 @@ def compile_plan(
         return compile_all(
             made.requests.values(),
             executor=executor, jobs=jobs, cache=cache, remote=remote, ptx=ptx, full_paths=False,
-            progress=progress,
+            progress=progress, launched_by=_launched_by(made),
         )  # fmt: skip
 
     try:
@@ -174,6 +174,19 @@ def compile_plan(
         tuple(sorted(_sources(made))),
         tuple(made.notes),
     )
+
+
+def _launched_by(made: Plan) -> dict[str, list[str]]:
+    """By key of a kernel, the operators that launch it and where: `mylib::silu (ops.py:12)`."""
+    found: dict[str, dict[str, None]] = {}
+    for op in made.ops:
+        steps = (step for case in op.cases for path in case.paths for step in path.steps)
+        for step in steps:
+            if isinstance(step, Launch):
+                who = f"{op.torch_name or op.name} ({step.location})"
+                for variant in step.variants:
+                    found.setdefault(variant.kernel, {})[who] = None
+    return {key: list(who) for key, who in found.items()}
 
 
 def _sources(made: Plan) -> set[tuple[str, str]]:

@@ -75,7 +75,13 @@ def broken(x: torch.Tensor) -> None:
     broken_kernel[(1,)](x, x.numel(), BLOCK=32)
 
 
-native.declare(broken, x=native.tensor("n", dtype="i32"), dims={"n": (0, 1000)})
+@opforge.op("SPACE::broken_again", mutates_args=("x",))
+def broken_again(x: torch.Tensor) -> None:
+    broken_kernel[(2,)](x, x.numel(), BLOCK=32)
+
+
+for op in (broken, broken_again):
+    native.declare(op, x=native.tensor("n", dtype="i32"), dims={"n": (0, 1000)})
 """
 
 
@@ -395,6 +401,10 @@ def test_a_kernel_that_does_not_compile_is_shown_with_its_location_and_variant(t
     assert f"{source}:{line}" in done.output
     assert "broken_kernel(x_ptr: *i32, n: i32, BLOCK=32)" in done.output
     assert "no_such_thing" in done.output
+    launches = [i for i, text in enumerate(BROKEN.splitlines(), 1) if "broken_kernel[" in text]
+    both = zip(("broken", "broken_again"), launches, strict=True)
+    who = ", ".join(f"build_broken::{name} ({source}:{line})" for name, line in both)
+    assert f"\n  launched by {who}\n    CompilationError" in done.output
     assert "sm_80" in done.output
     assert not (tmp_path / "dist").exists()
 

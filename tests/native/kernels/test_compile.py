@@ -177,6 +177,17 @@ def test_variants_that_fail_alike_share_a_paragraph(pool):
     assert text.count("CompilationError") == 1
 
 
+def test_of_many_operators_that_launch_a_kernel_a_few_are_named(pool):
+    bad = request(wrong_range, ["*i32"], {"BLOCK": 48})
+    who = {bad.key: [f"ops::op{i} (ops.py:{i})" for i in range(1, 7)]}
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(bad, sm(80))], executor=pool, cache=None, launched_by=who)
+    assert (
+        "\n  launched by ops::op1 (ops.py:1), ops::op2 (ops.py:2), ops::op3 (ops.py:3), ops::op4 "
+        "(ops.py:4) and 2 more\n"
+    ) in str(caught.value)
+
+
 def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool):
     bad = request(wrong_further_down, ["*fp32"], {"BLOCK": 64})
     with pytest.raises(KernelFailed) as caught:

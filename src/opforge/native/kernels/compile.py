@@ -7,7 +7,7 @@ import dataclasses
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -49,6 +49,8 @@ _LARGEST_BLOCK = 1024
 # Above 8, a launch asks the driver to allow it.
 _CLUSTERS = (1, 2, 4, 8, 16)
 _TMA_BYTES = 16
+# Operators that launch a kernel which does not compile.
+_MOST_NAMED = 4
 _LACKING = re.compile(r"type (fp8\w+) not supported in this architecture")
 _CANCELLED = (
     "its executor gave up: it was shut down, or lost its scheduler; build again, and kernels that "
@@ -86,6 +88,7 @@ def compile_all(
     ptx: bool = False,
     full_paths: bool = True,
     progress: Progress | None = None,
+    launched_by: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[tuple[str, Arch], Image]:
     """Compile each variant for its architectures; the results by `(request.key, arch)`.
 
@@ -93,7 +96,8 @@ def compile_all(
     disables the cache. `remote` is asked for what the cache lacks, and gets what is compiled.
     Cubins name source files for profilers; `full_paths=False` leaves out their folders, so that
     the same project gives the same bytes anywhere. Every variant is tried before `KernelFailed`
-    names those that failed; the others are in the cache by then.
+    names those that failed, and who launches them, `launched_by` key of a request; the others are
+    in the cache by then.
 
         images = compile_all([(request, parse_archs(["sm_80", "sm_90"]))], jobs=8)
         images[request.key, HOPPER].cubin
@@ -119,7 +123,7 @@ def compile_all(
     finally:
         build.progress.stop()
     if build.failures:
-        raise _error(build.failures)
+        raise _error(build.failures, launched_by or {})
     # In the order of the requests, not of the workers.
     images = {task.result_key: build.images[task.result_key] for task in tasks}
     return images if ptx else {k: dataclasses.replace(i, ptx="") for k, i in images.items()}
@@ -437,22 +441,34 @@ def _own_pool(jobs: int) -> Iterator[Executor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _error(failures: list[_Failure]) -> KernelFailed:
+def _error(failures: list[_Failure], launched_by: Mapping[str, Sequence[str]]) -> KernelFailed:
     """One paragraph per error; variants and architectures that fail alike share it."""
     alike: dict[tuple[str, str], list[_Task]] = {}
     for task, text in failures:
         alike.setdefault((task.request.location, text), []).append(task)
     kernels = len({location for location, _ in alike})
     what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
-    told = [_paragraph(location, text, each) for (location, text), each in sorted(alike.items())]
+    told = [
+        _paragraph(location, text, each, launched_by)
+        for (location, text), each in sorted(alike.items())
+    ]
     error = KernelFailed("\n\n".join([what, *told]))
     error.failed = {task.result_key: text for task, text in failures}
     return error
 
 
-def _paragraph(location: str, text: str, tasks: list[_Task]) -> str:
+def _paragraph(
+    location: str, text: str, tasks: list[_Task], launched_by: Mapping[str, Sequence[str]]
+) -> str:
     archs = ", ".join(str(a) for a in sorted({task.arch for task in tasks}))
     others = len({task.request.key for task in tasks}) - 1
     more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
     shown = textwrap.indent(text, "    ")
-    return f"{location}: {tasks[0].request} for {archs}{more}\n{shown}"
+    who = list(dict.fromkeys(w for t in tasks for w in launched_by.get(t.request.key, ())))
+    by = f"\n  launched by {_few(who)}" if who else ""
+    return f"{location}: {tasks[0].request} for {archs}{more}{by}\n{shown}"
+
+
+def _few(who: list[str]) -> str:
+    more = len(who) - _MOST_NAMED
+    return ", ".join(who[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
