@@ -13,7 +13,14 @@ from torch.library import wrap_triton
 from triton.experimental import gluon
 
 import opforge
-from opforge.errors import BadOption, ModeRefused, NotAKernel, OpforgeError, OpforgeWarning
+from opforge.errors import (
+    BadOption,
+    CannotCapture,
+    ModeRefused,
+    NotAKernel,
+    OpforgeError,
+    OpforgeWarning,
+)
 from support import launching
 from support.launching import biased, blocks, double, graph_of, kernel_names, targets
 from support.logs import heard
@@ -381,6 +388,49 @@ def test_explain_shows_kernels_the_cell_and_what_would_change_the_mode(make):
     assert re.search(r"body has +kernels and transparent ops$", text, re.MULTILINE)
     assert re.search(r"mode +triton_op: the compiler sees through it: it launches double", text)
     assert re.search(r"change +mode='custom_op' makes it one opaque step", text)
+
+
+def launches_with_options(x: Tensor) -> Tensor:
+    once, out = torch.empty_like(x), torch.empty_like(x)
+    double[blocks(x.numel())](x, once, x.numel(), BLOCK=128, num_warps=4, num_stages=2)
+    double[blocks(x.numel())](x, once, x.numel(), BLOCK=128, launch_pdl=True)
+    double[blocks(x.numel())](once, out, x.numel(), BLOCK=128, launch_pdl=True, num_ctas=2)
+    return out
+
+
+def test_explain_says_which_launch_options_make_traces_raise(make):
+    first = launches_with_options.__code__.co_firstlineno
+    named = [("launch_pdl", 3), ("launch_pdl", 4), ("num_ctas", 4)]
+    shown = ", ".join(f"{name} ({__file__}:{first + line})" for name, line in named)
+    op = make(launches_with_options)
+    assert (
+        f"\n  traces    raise where they launch double with {shown}, which Inductor would drop; "
+        "leave it out, or mode='custom_op'\n"
+    ) in opforge.explain(op)
+    with pytest.raises(CannotCapture, match="'launch_pdl' is given at the launch, and Inductor"):
+        graph_of(op, x)
+
+
+def launches(kernel, *args, **options):
+    kernel[blocks(args[0].numel())](*args, **options)
+
+
+def launches_with_unpacked_options(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    launches(double, x, out, x.numel(), BLOCK=128, num_warps=4, launch_pdl=True)
+    return out
+
+
+def test_explain_reads_options_that_are_unpacked(make):
+    where = f"{__file__}:{launches.__code__.co_firstlineno + 1}"
+    text = opforge.explain(make(launches_with_unpacked_options))
+    assert f"\n  traces    raise where they launch double with launch_pdl ({where}), which" in text
+
+
+def test_explain_says_nothing_of_launches_that_traces_take(make):
+    opaque = make(launches_with_options, mode="custom_op")
+    assert "\n  traces " not in opforge.explain(opaque)
+    assert "\n  traces " not in opforge.explain(make(kernels_only))
 
 
 def test_explain_describes_a_function_in_mode_none(make):

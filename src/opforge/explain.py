@@ -65,6 +65,7 @@ def explain_op(
         ("path", _PATHS[info.path]),
         ("native", info.native),
         *_mode(info, definition.transparency.decision),
+        *_refused_launches(info),
         ("fake", fake or definition.fake.describe()),
         ("backward", backward if definition.backward else _NO_BACKWARD),
         ("vmap", vmap or _without_vmap(lowered)),
@@ -98,6 +99,18 @@ def _mode(info: OpInfo, decision: Decision) -> Rows:
         ("mode", f"{info.mode}: {info.reason}"),
         ("body has", decision.cell),
         ("change", decision.change),
+    ]
+
+
+def _refused_launches(info: OpInfo) -> Rows:
+    """Options of launches for which traces raise, although the op is transparent."""
+    if info.mode != "triton_op":
+        return []
+    refs = [ref for ref in (*info.kernels, *info.backward_kernels) if ref.dropped]
+    why = "which Inductor would drop; leave it out, or mode='custom_op'"
+    return [
+        ("traces", f"raise where they launch {ref.name} with {', '.join(ref.dropped)}, {why}")
+        for ref in refs
     ]
 
 

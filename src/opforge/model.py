@@ -229,6 +229,8 @@ class KernelRef:
     `kernel` is what is launched, for example an Autotuner; `location` is where its function is
     defined; `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
     `only_if` is empty unless a decorator chooses a backend at run time: "AscendBackend is active".
+    `dropped` has the options of its launches that a graph cannot hold, each with its line:
+    "launch_pdl (ops.py:12)".
     """
 
     name: str
@@ -236,6 +238,7 @@ class KernelRef:
     location: str
     found_via: str
     only_if: str = ""
+    dropped: tuple[str, ...] = ()
 
     @property
     def seen_while_tracing(self) -> bool:

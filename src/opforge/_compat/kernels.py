@@ -7,13 +7,18 @@ import hashlib
 import linecache
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from . import patches
+
+# What torch's node for a launch carries: it refuses `num_ctas`, and takes the names of all other
+# options for parameters (`call_triton_kernel` of triton_kernel_wrap.py, torch 2.13).
+CARRIED_OPTIONS = ("num_warps", "num_stages")
+_OF_RUN = ("grid", "warmup")
 
 
 def triton_loaded() -> bool:
@@ -186,6 +191,12 @@ def chain(kernel: Any) -> list[Any]:
         kernel = kernel.fn
         found.append(kernel)
     return found
+
+
+def dropped_options(kernel: Any, keywords: Iterable[str]) -> list[str]:
+    """The keywords of a launch that are options, and that torch's node for it does not carry."""
+    known = {*(getattr(innermost(kernel), "arg_names", None) or ()), *CARRIED_OPTIONS, *_OF_RUN}
+    return [name for name in keywords if name not in known]
 
 
 def innermost(kernel: Any) -> Any:

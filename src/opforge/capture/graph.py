@@ -21,8 +21,6 @@ _launches = _compat.launches
 _kernels = _compat.kernels
 
 _OPAQUE = "register the op opaque: mode='custom_op'"
-# Options that torch's node for a launch carries.
-_CARRIED = ("num_warps", "num_stages")
 
 
 class GraphOwner(Owner, Protocol):
@@ -191,7 +189,7 @@ class Capture(LaunchRouter):
         return {n: _specialized(filled[n], fixed=n in constexprs) for n in ordered}
 
     def _check_option(self, kernel: Any, name: str) -> None:
-        if name in _CARRIED:
+        if name in _kernels.CARRIED_OPTIONS:
             return
         if name not in _launches.launch_options():
             fix = correct_launch(_launches.parameters(kernel))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 import collections
+import dataclasses
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from ... import _compat
 from ...model import Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
+from .containers import opened
 from .frames import IDLE, Call, CallOutcome, Effect, Entered, Frame, Launched, Lost, NestedCall
 from .interpreter import Interpreter
 from .objects import (
@@ -24,7 +27,7 @@ from .objects import (
     wrapped,
 )
 from .scopes import Scope, scope_of
-from .values import GIVEN_ARGUMENTS, Known
+from .values import GIVEN_ARGUMENTS, Known, TableValue
 
 
 def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
@@ -134,11 +137,27 @@ class _Walk:
             (self.queue.append if entered.cost else self.queue.appendleft)(inner)
 
     def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
+        found = self.conditional if self.condition else self.kernels
         if id(kernel) not in self.kernels and id(kernel) not in self.conditional:
             name, place = _compat.kernels.name_and_location(kernel)
             via = f"{_text(node)} in {frame.name} ({frame.location(node)})"
-            found = self.conditional if self.condition else self.kernels
             found[id(kernel)] = KernelRef(name, kernel, place, via, self.condition)
+        keywords = [*self.keywords(frame, node)] if isinstance(node, ast.Call) else ()
+        dropped = _compat.kernels.dropped_options(kernel, keywords) if keywords else ()
+        if dropped and id(kernel) in found:
+            ref, place = found[id(kernel)], frame.location(node)
+            named = dict.fromkeys([*ref.dropped, *(f"{name} ({place})" for name in dropped)])
+            found[id(kernel)] = dataclasses.replace(ref, dropped=tuple(named))
+
+    def keywords(self, frame: Frame, node: ast.Call) -> Iterator[str]:
+        """The names of a call's keywords, as far as those of `**options` are known."""
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                yield keyword.arg
+                continue
+            for table in map(opened, self.interpreter.evaluate(frame, keyword.value)):
+                if isinstance(table, TableValue):
+                    yield from (name for name in table.items if isinstance(name, str))
 
     def call_operator(self, frame: Frame, node: ast.AST, called: NestedCall) -> None:
         name = called.name
