@@ -50,7 +50,7 @@ def as_python(term, values):
         (Expr("and", (M, N, Expr("<", (N, 0)))), 1, "m and n and n < 0"),
         (Expr("or", (0, Expr("and", (M, 0)))), 0, "0 or m and 0"),
         (Expr("not", (M,)), 0, "not m"),
-        (Expr("&", (K, Expr("+", (K, -1)))), 0, "k & k + -1"),
+        (Expr("&", (K, Expr("+", (K, -1)))), 0, "k & k - 1"),
         (Expr("|", (M, 8)), 15, "m | 8"),
         (Expr("^", (M, 1)), 6, "m ^ 1"),
         (Expr("<<", (1, M)), 128, "1 << m"),
@@ -101,7 +101,7 @@ def test_every_operation_is_tested():
         (Expr("neg", (Expr("**", (M, 2)),)), "-m ** 2"),
         (Expr("**", (2, Expr("neg", (M,)))), "2 ** (-m)"),
         (Expr("*", (M, Expr("*", (N, K)))), "m * (n * k)"),
-        (Expr("+", (M, Expr("neg", (N,)))), "m + -n"),
+        (Expr("+", (M, Expr("neg", (N,)))), "m - n"),
         (Expr("+", (M, Expr("where", (N, 1, 2)))), "m + where(n, 1, 2)"),
         (Expr("not", (Expr("==", (M, N)),)), "not m == n"),
         (Expr("==", (Expr("not", (M,)), N)), "(not m) == n"),
@@ -110,6 +110,28 @@ def test_every_operation_is_tested():
 )
 def test_parentheses_stand_where_python_needs_them(term, reads):
     assert text(term) == reads
+
+
+@pytest.mark.parametrize(
+    ("term", "reads"),
+    [
+        (Expr("+", (N, Expr("*", (-1, Expr("//", (N, 2)))))), "n - n // 2"),
+        (Expr("+", (Expr("*", (-1, N)), M, -3)), "m - n - 3"),
+        (Expr("+", (M, Expr("*", (-2, N, K)))), "m - 2 * n * k"),
+        (Expr("+", (M, Expr("*", (-1, Expr("+", (N, 1)))))), "m - (n + 1)"),
+        (Expr("+", (M, Expr("neg", (Expr("+", (N, -1)),)))), "m - (n - 1)"),
+        (Expr("//", (Expr("+", (M, -1)), K)), "(m - 1) // k"),
+        (Expr("+", (Expr("*", (-1, M)), -1)), "-m - 1"),
+        (Expr("*", (-1, Expr("//", (M, 2)))), "-(m // 2)"),
+        (Expr("*", (-2, M)), "-2 * m"),
+        # In the order in which they are rounded.
+        (Expr("+", (-0.5, ALPHA, -2.5)), "-0.5 + alpha - 2.5"),
+        (Expr("*", (-1, ALPHA)), "-1 * alpha"),
+    ],
+)
+def test_what_a_sum_subtracts_has_a_minus(term, reads):
+    assert text(term) == reads
+    assert as_python(term, VALUES) == evaluate(term, VALUES)
 
 
 def test_make_computes_what_has_only_constants():

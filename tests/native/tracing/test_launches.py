@@ -121,7 +121,7 @@ def test_a_descriptor_is_an_address_with_sizes_and_strides():
     base, *numbers = launch.arguments[:5]
     assert base == Descriptor("x", "x", 128, "fp16", 2, is_nan=True)
     assert [(n.name, str(n.value)) for n in numbers] == [
-        ("x.shape[0]", "m + -1"), ("x.shape[1]", "64"),
+        ("x.shape[0]", "m - 1"), ("x.shape[1]", "64"),
         ("x.strides[0]", "64"), ("x.strides[1]", "1"),
     ]  # fmt: skip
     assert launch.variants[0].types[:5] == ("tensordesc<fp16[16, 16]>", "i32", "i32", "i64", "i64")

@@ -213,12 +213,16 @@ def text(term: Term, outer: int = 0) -> str:
     if not isinstance(term, Expr):
         signed = isinstance(term, (int, float)) and term < 0 and outer > _BINDING["neg"]
         return f"({term})" if signed else str(term)
+    if term.op == "*" and term.args[0] == -1 and not is_float(term) and len(term.args) == 2:
+        term = Expr("neg", term.args[1:])
     own = _BINDING.get(term.op)
     if own is None:
         return f"{term.op}({', '.join(text(a) for a in term.args)})"
     if term.op in {"neg", "not"}:
         sign = "-" if term.op == "neg" else "not "
         written = sign + text(term.args[0], own)
+    elif term.op == "+":
+        written = _sum(term)
     else:
         first, *rest = term.args
         # The right operand of // binds tighter: a // (b // c). So does the left one of **, which
@@ -226,6 +230,34 @@ def text(term: Term, outer: int = 0) -> str:
         left = own + 1 if term.op == "**" or term.op in COMPARISONS else own
         written = f" {term.op} ".join([text(first, left), *(text(a, own + 1) for a in rest)])
     return f"({written})" if own < outer else written
+
+
+def _sum(term: Expr) -> str:
+    """`n - n // 2` for what a trace leaves as `n + -1 * (n // 2)`."""
+    own = _BINDING["+"]
+    parts = [(part, _subtracted(part)) for part in term.args]
+    # Doubles stay in the order in which they are added.
+    if not is_float(term):
+        parts.sort(key=lambda part: part[1] is not None)
+    (first, _), *rest = parts
+    written = [
+        f"+ {text(part, own + 1)}" if less is None else f"- {text(less, own + 1)}"
+        for part, less in rest
+    ]
+    return " ".join([text(first, own), *written])
+
+
+def _subtracted(term: Term) -> Term | None:
+    """The term without its minus: 3 for -3, `2 * n` for `-2 * n`; None if it has none."""
+    if not isinstance(term, Expr):
+        return -term if isinstance(term, (int, float)) and term < 0 else None
+    if term.op == "neg":
+        return term.args[0]
+    factor, *others = term.args
+    if term.op != "*" or not isinstance(factor, int) or factor >= 0:
+        return None
+    kept = others if factor == -1 else [-factor, *others]
+    return kept[0] if len(kept) == 1 else Expr("*", tuple(kept))
 
 
 def text_of_all(conditions: Sequence[Term]) -> str:
