@@ -22,6 +22,11 @@ from ..locks import fork_safe_lock
 from . import described, kernels, patches, printing, tma
 from .dispatcher import concrete
 
+# Of triton.knobs.runtime, those around a launch and around the loading of its kernel (Triton 3.7).
+_HOOKS = (
+    "launch_enter_hook", "launch_exit_hook", "kernel_load_start_hook", "kernel_load_end_hook",
+)  # fmt: skip
+
 
 class Router(Protocol):
     """Decides what becomes of a launch; `leaves_wrapped` leaves those of `wrap_triton` to torch."""
@@ -350,6 +355,19 @@ def unsupported(kernel: Any) -> str:
         ) not in (None, 100):
             return "its autotuner sets warmup= or rep=, which Inductor does not support"
     return printing.obstacle(kernel)
+
+
+def launch_hooks(kernel: Any) -> Iterator[tuple[str, Any]]:
+    """What Triton calls at a launch of a kernel besides it: where it was set, and the function."""
+    from triton import knobs
+
+    for name in _HOOKS:
+        chain = getattr(knobs.runtime, name)
+        # Somebody may put a function, or nothing, in the place of the chain.
+        calls = getattr(chain, "calls", [] if chain is None else [chain])
+        yield from ((f"triton.knobs.runtime.{name}", call) for call in calls)
+    for call in kernels.innermost(kernel).pre_run_hooks:
+        yield f"pre_run_hooks of {kernels.kernel_name(kernel)}", call
 
 
 def launch_options() -> list[str]:

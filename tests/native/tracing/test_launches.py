@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.runtime.interpreter import InterpretedFunction
@@ -19,6 +20,7 @@ from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Descriptor, Fill, Launch
+from opforge.native.ir.places import short
 from support.archs import gfx, sm
 from support.native.traced_kernels import (
     Indexed,
@@ -276,8 +278,10 @@ def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
         hooked[(1,)](x, out, x.shape[0])
         return out
 
-    (path,) = built(body).case.paths
+    found = built(body)
+    (path,) = found.case.paths
     assert [type(step) for step in path.steps] == [Fill, Launch]
+    assert found.notes == []
 
 
 def test_a_pre_hook_that_asks_for_data_is_refused_with_its_line():
@@ -362,6 +366,92 @@ def test_a_body_that_always_raises_is_to_be_corrected():
     said = refusal(body)
     assert "the body raises NameError: name 'y' is not defined" in said
     assert said.endswith("\n  fix: correct the body, or declare inputs that it takes")
+
+
+COUNTED = []
+
+
+def count(*_):
+    COUNTED.append(1)
+
+
+class Counter:
+    def __call__(self, *_):
+        COUNTED.append(1)
+
+
+def copies(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    block[(1,)](x, out, x.shape[0], BLOCK=16)
+    block[(1,)](x, out, x.shape[0], BLOCK=16)
+    return out
+
+
+NOT_CALLED = "is Python, and the library's launches do not call it"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["launch_enter_hook", "launch_exit_hook", "kernel_load_start_hook", "kernel_load_end_hook"],
+)
+def test_a_hook_of_all_launches_is_noted_once(name, monkeypatch):
+    place = line_of(count, "def count")
+    assert built(copies).notes == []
+    for hook, who in ((count, f"count ({place})"), (Counter(), "Counter")):
+        chain = knobs.HookChain()
+        chain.add(hook)
+        for value in (chain, hook):
+            monkeypatch.setattr(knobs.runtime, name, value)
+            expected = f"{who}, in triton.knobs.runtime.{name}, {NOT_CALLED}"
+            assert built(copies).notes == [expected]
+    monkeypatch.setattr(knobs.runtime, name, None)
+    assert built(copies).notes == []
+
+
+def test_the_hooks_of_a_kernel_are_noted_with_its_name(monkeypatch):
+    monkeypatch.setattr(block, "pre_run_hooks", [count])
+    place = line_of(count, "def count")
+    (note,) = built(copies).notes
+    assert note == f"count ({place}), in pre_run_hooks of block, {NOT_CALLED}"
+    assert note.short == note.replace(place, short(place))
+
+
+@triton.autotune([triton.Config({"BLOCK": 64}, pre_hook=count)], key=["n"])
+@triton.jit
+def counted(x, out, n, BLOCK: tl.constexpr):
+    pass
+
+
+def test_a_pre_hook_that_leaves_nothing_is_noted():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        counted[(1,)](x, out, x.shape[0])
+        return out
+
+    (note,) = built(body).notes
+    place = line_of(count, "def count")
+    assert note == f"count ({place}), in pre_hook of a triton.Config of counted, {NOT_CALLED}"
+
+
+def blocks_set(nargs):
+    nargs["x"].block_shape = [nargs["A"], 64]
+
+
+@triton.autotune([triton.Config({"A": 16}, pre_hook=blocks_set)], key=["n"])
+@triton.jit
+def blocked(x, out, n, A: tl.constexpr):
+    pass
+
+
+def test_a_pre_hook_that_sets_blocks_needs_no_note():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        blocked[(1,)](TensorDescriptor.from_tensor(x, [16, 64]), out, x.shape[0])
+        return out
+
+    found = built(body, x=T("m 64", dtype="fp16"))
+    assert found.notes == []
+    assert launches(found)[0].variants[0].types[0] == "tensordesc<fp16[16, 64]>"
 
 
 def test_an_untuned_build_takes_the_first_config_and_says_so_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,6 +112,8 @@ class Calls(LaunchRouter):
         for name in ("warmup", "debug", "instrumentation_mode"):
             kwargs.pop(name, None)
         base = _kernels.innermost(kernel)
+        for setting, hook in _compat.launches.launch_hooks(base):
+            self.recorder.notes.append(_not_called(setting, hook))
         named = dict(zip(base.arg_names, args, strict=False))
         if len(args) > len(base.arg_names):
             what = f"it takes {len(base.arg_names)} arguments, got {len(args)}"
@@ -171,9 +174,25 @@ class Calls(LaunchRouter):
             kwargs.update(chosen.all_kwargs())
             if chosen.pre_hook is not None:
                 # Traced like the body: it may set block shapes, and what it fills is filled.
-                chosen.pre_hook({**named, **kwargs})
+                given = {**named, **kwargs}
+                before = self._left_by_hooks(given)
+                chosen.pre_hook(dict(given))
+                # By identity: a comparison of sizes would become a guard.
+                if all(map(operator.is_, before, self._left_by_hooks(given))):
+                    setting = f"pre_hook of a triton.Config of {_kernels.kernel_name(part)}"
+                    self.recorder.notes.append(_not_called(setting, chosen.pre_hook))
             config = Config(index, len(part.configs), str(chosen), choice.why)
         return config
+
+    def _left_by_hooks(self, given: dict[str, Any]) -> list[Any]:
+        """What a library has of a hook: the last step, the last offence, and block shapes."""
+        types = _compat.tma.descriptor_types()
+        shapes = [value.block_shape for value in given.values() if isinstance(value, types)]
+        last = [
+            listed[-1] if listed else None
+            for listed in (self.recorder.steps, self.recorder.offences)
+        ]
+        return [*last, *shapes, *(size for shape in shapes for size in shape)]
 
     def _arguments_of(
         self, base: Any, given: dict[str, Any], where: str
@@ -200,6 +219,17 @@ class Calls(LaunchRouter):
 def _of_launch(kernel: Any, where: Place, what: str) -> Told:
     name, location = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
     return told(lambda at: f"kernel {name} ({at(location)}), launched at {at(where)}: {what}")
+
+
+def _not_called(setting: str, hook: Any) -> Told:
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+
+    def text(at: Callable[[Place], str]) -> str:
+        where = f" ({at(f'{code.co_filename}:{code.co_firstlineno}')})" if code else ""
+        return f"{name}{where}, in {setting}, is Python, and the library's launches do not call it"
+
+    return told(text)
 
 
 def _unpassed(value: Any) -> str:
