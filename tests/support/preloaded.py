@@ -105,7 +105,7 @@ def serve(place, session, imports):
     listener.listen(64)
     listener.settimeout(POLL_S)
     # After `listen`, so that callers wait.
-    sys.path.append(str(OPFORGE))
+    sys.path.insert(0, str(OPFORGE))
     for name in imports.split():
         importlib.import_module(name)
     sys.path.remove(str(OPFORGE))
