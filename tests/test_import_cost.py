@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import sys
 
 import opforge
 from support.processes import TORCH_ALONE, environment, python
@@ -141,3 +142,9 @@ magi(torch.ones(1))
 
 def test_the_check_itself_would_notice():
     assert "triton" in loaded_by("import triton\n")
+
+
+def test_pytest_does_not_import_torch_because_opforge_is_installed():
+    code = "import sys, opforge.testing; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), check=False)
+    assert done.returncode == 0

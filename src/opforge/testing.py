@@ -7,12 +7,12 @@ An installed opforge registers the fixture itself; otherwise put
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .check import CheckReport, check
-from .check.report import DECISIVE, INCOMPLETE
+if TYPE_CHECKING:
+    from .check import CheckReport
 
 
 def check_op(op: Any, /, *args: Any, **kwargs: Any) -> CheckReport:
@@ -24,6 +24,11 @@ def check_op(op: Any, /, *args: Any, **kwargs: Any) -> CheckReport:
     Where the op cannot run, and nothing failed, the test is skipped.
     """
     __tracebackhide__ = True
+    # Not before: every pytest of an environment with opforge imports this module, and torch takes
+    # seconds.
+    from .check import check
+    from .check.report import DECISIVE, INCOMPLETE
+
     report = check(op, *args, **kwargs)
     if not report.ok:
         raise AssertionError(report.render_failures())
