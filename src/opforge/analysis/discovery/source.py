@@ -60,6 +60,7 @@ def _last_line(code: types.CodeType) -> int:
     return max([last_line(code), *nested])
 
 
+@cached_by_identity
 def last_line(code: types.CodeType) -> int:
     """The last line of a function's code, without those nested in it."""
     lines = [line for _, _, line in code.co_lines() if line]
