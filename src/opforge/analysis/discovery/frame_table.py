@@ -104,7 +104,9 @@ class FrameTable:
             text.read += 1
             known = self._frames[key] = Frame(scope, fn, text.offset, depth, bound)
             # What is not changed is what was given.
-            known.names = {n: v for n, v in bound.items() if n not in scope.changed}
+            known.names = dict(bound)
+            for name in scope.changed:
+                del known.names[name]
         elif depth < known.depth:
             known.depth = depth
         return known
