@@ -197,6 +197,9 @@ def roots_of(scope: Scope, names: Iterable[str], *, outermost: bool) -> frozense
 
 
 def _roots_of(scope: Scope, name: str, *, outermost: bool) -> frozenset[str] | None:
+    if name not in scope.bindings and name not in scope.stored_names and name not in _DOORS:
+        # Most are parameters, or come from around the scope.
+        return frozenset((name,))
     roots: set[str] = set()
     seen = {name}
     queue = [name]
