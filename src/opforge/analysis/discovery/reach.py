@@ -88,6 +88,8 @@ class Reach:
         self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
         # The functions whose text does not show that they lead on, and whether each is a leaf's.
         self.silent: dict[int, tuple[types.FunctionType, bool]] = {}
+        # The types, by id, whose objects lead nowhere.
+        self.dead_ends = set(_DEAD_ENDS)
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
@@ -112,7 +114,7 @@ class Reach:
 
     def _search(self, obj: Any) -> bool:
         # Breadth first: if there is a kernel, it is a step or two away.
-        leads, seen = self.leads, self.seen
+        leads, seen, dead_ends = self.leads, self.seen, self.dead_ends
         queue = [obj]
         above = {id(obj): 0}
         for one in queue:
@@ -128,7 +130,7 @@ class Reach:
                 return True
             for inner in below:
                 there = id(inner)
-                if id(type(inner)) in _DEAD_ENDS or there in above:
+                if id(type(inner)) in dead_ends or there in above:
                     continue
                 known = leads.get(there)
                 if known is False:
@@ -151,8 +153,7 @@ class Reach:
             self.leads[last] = True
             last = above[last]
 
-    @staticmethod
-    def _below(obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
+    def _below(self, obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
         """What an object other than a function leads to, or None where it leads on by itself."""
         kind = type(obj)
         if kind is dict:
@@ -160,6 +161,7 @@ class Reach:
         if id(kind) in _LISTS:
             return list(itertools.islice(obj, _MOST_MEMBERS))
         if issubclass(kind, _PLAIN) or (_is_bare(kind) and is_leaf(kind)):
+            self.dead_ends.add(id(kind))
             return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
             return None
