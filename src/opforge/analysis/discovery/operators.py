@@ -236,6 +236,8 @@ def _defines_operators(cls: type[Any]) -> bool:
     if is_leaf(cls):
         return False
     for base in type.__getattribute__(cls, "__mro__"):
+        if base is object:  # whose own are in C
+            continue
         held = type.__getattribute__(base, "__dict__")
         if any(_is_own(held[name]) for name in held.keys() & _METHODS):
             return True
