@@ -122,7 +122,7 @@ class _Walk:
             self.launch(frame, node, effect.kernel)
         elif isinstance(effect, NestedCall):
             self.call_operator(frame, node, effect)
-        else:
+        elif not self.condition:
             self.lose(_text(node), frame.location(node), effect.why)
 
     def enter(self, frame: Frame, node: ast.AST, entered: Entered) -> None:
@@ -130,8 +130,9 @@ class _Walk:
         # The call may have been read when it seemed to lie deeper.
         inner.depth = min(inner.depth, frame.depth + entered.cost)
         if inner.depth > self.max_depth:
-            why = f"{inner.name} lies deeper than max_depth={self.max_depth}"
-            self.lose(_text(node), frame.location(node), why)
+            if not self.condition:
+                why = f"{inner.name} lies deeper than max_depth={self.max_depth}"
+                self.lose(_text(node), frame.location(node), why)
         elif id(inner) not in self.visited:
             # What adds no depth belongs to the level being read.
             (self.queue.append if entered.cost else self.queue.appendleft)(inner)
