@@ -66,6 +66,11 @@ class Arch(NamedTuple):
         return str(self) if self.is_amd else self.number
 
     @property
+    def of_hip(self) -> str:
+        """As torch's `gcnArchName`, with what GPUs of a data center have switched on by default."""
+        return f"{self}:sramecc+:xnack-" if 0x906 <= self.number < _FIRST_OF_32 else str(self)
+
+    @property
     def capability(self) -> tuple[int, int]:
         """As `torch.cuda.get_device_capability` tells it; several of AMD's share one."""
         if self.is_amd:

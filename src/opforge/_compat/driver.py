@@ -65,7 +65,7 @@ class Gpu:
         major, minor = self.capability
         found = {n: getattr(self, n) for n in names}
         if self.arch.is_amd:
-            found["gcnArchName"] = str(self.arch)
+            found["gcnArchName"] = self.arch.of_hip
         return types.SimpleNamespace(
             **found, major=major, minor=minor, L2_cache_size=found["l2_cache_size"]
         )

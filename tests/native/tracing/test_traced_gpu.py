@@ -202,7 +202,7 @@ def test_an_sm_90_is_not_a_gfx90a_though_both_have_capability_9_0():
     [
         (lambda p: p.warp_size, {64: ["gfx942", "gfx950"], 32: ["gfx1100", "gfx1101"]}),
         (
-            lambda p: int(p.gcnArchName[3:]),
+            lambda p: int(p.gcnArchName.partition(":")[0][3:]),
             {942: ["gfx942"], 950: ["gfx950"], 1100: ["gfx1100"], 1101: ["gfx1101"]},
         ),
         (

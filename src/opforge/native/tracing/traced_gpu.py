@@ -142,7 +142,7 @@ class _Properties(types.SimpleNamespace):
         if name in {"warp_size", "major", "minor", "gcnArchName"}:
             arch = self._gpu.arch
             major, minor = arch.capability
-            found = {"major": major, "minor": minor, "gcnArchName": str(arch)}
+            found = {"major": major, "minor": minor, "gcnArchName": arch.of_hip}
             return found.get(name, arch.warp_size)
         raise AttributeError(name)
 
