@@ -92,6 +92,11 @@ def test_one_is_a_list_of_one(one):
     assert parse_archs(one) == sm(80)
 
 
+def test_none_is_refused():
+    with pytest.raises(UnknownArch, match="no GPU architecture is named"):
+        parse_archs(())
+
+
 def test_every_arch_that_is_listed_is_accepted():
     assert {*sm(75, 80, 86, 89, 90, 100, 120)} <= set(compiling.known_archs())
     assert [check_arch(a) for a in compiling.known_archs()] == list(compiling.known_archs())

@@ -38,9 +38,11 @@ def parse_arch(text: str | int | Arch) -> Arch:
     return check_arch(arch)
 
 
-def parse_archs(given: str | int | Iterable[str | int]) -> tuple[Arch, ...]:
+def parse_archs(given: str | int | Iterable[str | int | Arch]) -> tuple[Arch, ...]:
     """One or several, each once, lowest first."""
-    several = [given] if isinstance(given, (str, int)) else given
+    several = [given] if isinstance(given, (str, int)) else [*given]
+    if not several:
+        raise UnknownArch("no GPU architecture is named", fix=_fix())
     return tuple(sorted({parse_arch(each) for each in several}))
 
 

@@ -352,9 +352,8 @@ def package(
     "--arch",
     "archs",
     multiple=True,
-    default=("sm_90",),
-    show_default=True,
-    help="GPU architecture: sm_90, sm90, 90, sm_90a, gfx942; repeatable.",
+    help="GPU architecture: sm_90, sm90, 90, sm_90a, gfx942; repeatable; default: sm_90, or those "
+    "of a recording.",
 )
 @click.option("--name", help="Library name; default: the operators' namespace.")
 @click.option("--static", is_flag=True, help="Also build libNAME.a.")
@@ -415,6 +414,7 @@ def build(
         if package and not only_list:
             click.echo(pack(given["output"], given["output"], name=package))
         return
+    given["archs"] = given["archs"] or ("sm_90",)
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
     arguments = build.BuildArguments(**given | {"torch": given["torch"] or as_wheel})

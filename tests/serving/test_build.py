@@ -331,6 +331,13 @@ def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
     assert note.endswith("launch_pdl=True needs sm_90 or later")
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "gfx942"])
+def test_without_architectures_it_is_for_the_recorded_ones(tmp_path, arch):
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64), arch=arch)
+    done = build(recording, tmp_path / "kernels")
+    assert [*map(str, done.manifest.archs)] == [arch]
+
+
 def test_a_gluon_kernel_is_served(tmp_path):
     recording = recorded(lambda x: copied[(1,)](x, x, 7, BLOCK=128))
     done = build(recording, tmp_path / "kernels", archs=["sm_90"])

@@ -27,7 +27,7 @@ from ..native.kernels.remote_cache import RemoteCache, remote_cache
 from ..notebook import counted
 from ..recording.model import Recording
 from .extension.compile import build_extension
-from .find import target_of
+from .find import recorded_archs, target_of
 from .manifest import (
     NAME,
     Manifest,
@@ -79,7 +79,7 @@ def build(
     recording: Recording,
     output: str | Path,
     *,
-    archs: str | int | Iterable[str | int] = "sm_90",
+    archs: str | int | Iterable[str | int] = (),
     widenings: Sequence[Widening] = (),
     jobs: int | None = None,
     executor: Executor | None = None,
@@ -88,10 +88,13 @@ def build(
     files: Iterable[Path] = (),
     arguments: Mapping[str, Any] | None = None,
 ) -> Built:
-    """Compile what was recorded, and general variants of it, into `output`."""
+    """Compile what was recorded, and general variants of it, into `output`.
+
+    Without `archs`, for the GPUs that it was recorded on.
+    """
     check_writable(output)
     remote = None if cache is None else remote_cache()
-    numbers = parse_archs(archs)
+    numbers = parse_archs(archs or recorded_archs(recording) or "sm_90")
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording), watching_imports() as imported:
         made = plan(recording, widenings)

@@ -24,9 +24,15 @@ _AGAIN = "record again with `opforge record`"
 _NESTED = 2
 
 
+def recorded_archs(recording: Recording) -> list[str]:
+    """Those of the GPUs that ran it, or that it was traced for, the first launch's first."""
+    archs = (variant.arch for kernel in recording.kernels for variant in kernel.variants)
+    return list(dict.fromkeys(archs))
+
+
 def target_of(recording: Recording) -> AbstractContextManager[None]:
     """As if on the GPU of a recording, also where there is none."""
-    archs = [variant.arch for kernel in recording.kernels for variant in kernel.variants]
+    archs = recorded_archs(recording)
     if not archs:
         return contextlib.nullcontext()
     return _compat.driver.standing_in(gpu_of(archs[0]))
