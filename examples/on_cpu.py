@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 
 import opforge
+from opforge.archs import parse_arch
+from opforge.errors import OpforgeError
 
 # The stand-in belongs to a checkout, which an editable install leads to.
 TESTS = Path(opforge.__file__).parents[2] / "tests"
@@ -62,8 +64,12 @@ def vendor_of(arch: str) -> Vendor:
 def run_script(folder: str, arch: str | None, script: str, *arguments: str) -> int:
     standin = use_standin(folder, arch)
     sys.argv = [script, *arguments]
-    runpy.run_path(script, run_name="__main__")
-    return report(standin.errors)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    finally:
+        # The reason, if the script ends because a launch failed.
+        status = report(standin.errors)
+    return status
 
 
 def run_program(folder: str, arch: str | None, program: str, *arguments: str) -> int:
@@ -72,6 +78,8 @@ def run_program(folder: str, arch: str | None, program: str, *arguments: str) ->
     with serving(Interpreter(manifest), vendor_of(arch)) as server:
         environment = os.environ | server.environment | {"STANDIN_ARCH": arch}
         done = subprocess.run([program, *arguments], env=environment, check=False)
+    if done.returncode < 0:
+        print(f"{program} was ended by signal {-done.returncode}", file=sys.stderr)
     return report(server.errors) or done.returncode
 
 
@@ -91,6 +99,13 @@ def main() -> int:
     parser.add_argument("program", help="a Python script, or any other program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
+    if given.arch is not None:
+        try:
+            # Stand-ins know AMD's GPUs with what they have switched on, too.
+            parsed = parse_arch(given.arch)
+        except OpforgeError as error:
+            parser.error(str(error))
+        given.arch = given.arch if parsed.is_amd else str(parsed)
     run = run_script if given.program.endswith(".py") else run_program
     return run(given.folder, given.arch, given.program, *given.arguments)
 

@@ -10,11 +10,13 @@ from support.standin.driver import AMD, build_standin
 SOURCE = """
 import torch, triton, triton.language as tl, opforge
 from opforge import native
+from triton.language.target_info import is_hip
 
 @triton.jit
 def double_kernel(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, at < n) * 2, at < n)
+    factor: tl.constexpr = 3 if is_hip() else 2
+    tl.store(out + at, tl.load(x + at, at < n) * factor, at < n)
 
 @opforge.op("on_cpu::double")
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -69,7 +71,7 @@ int main(void)
 """
 
 
-@pytest.fixture(scope="module", params=["sm_90", "gfx942"])
+@pytest.fixture(scope="module", params=["sm_90", "gfx942", "sm_90 gfx942"])
 def arch(request):
     return request.param
 
@@ -81,26 +83,36 @@ def folder(tmp_path_factory, arch):
     (folder / "ops.py").write_text(SOURCE)
     (folder / "use.py").write_text(SCRIPT)
     (folder / "main.c").write_text(PROGRAM)
-    build = ["build", "ops.py", "--name", "ops", "--arch", arch, "-o", "dist"]
+    archs = [option for one in arch.split() for option in ("--arch", one)]
+    build = ["build", "ops.py", "--name", "ops", *archs, "-o", "dist"]
     subprocess.run([python(), "-m", "opforge", *build], cwd=folder, env=environment(), check=True)
     return folder
 
 
-def on_cpu(folder, *program):
-    command = [python(), str(ROOT / "examples" / "on_cpu.py"), "dist", *program]
+def on_cpu(folder, *program, options=()):
+    command = [python(), str(ROOT / "examples" / "on_cpu.py"), *options, "dist", *program]
     variables = environment(folder, TRITON_INTERPRET="1")
     return subprocess.run(
         command, cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
 
 
-def test_a_script_runs_on_the_gpu_of_the_library(folder):
-    done = on_cpu(folder, "use.py")
-    assert done.stdout == "[0.0, 2.0, 4.0]\n", done.stderr
+def test_a_script_runs_on_a_gpu_of_the_library(folder, arch):
+    for one in arch.split():
+        done = on_cpu(folder, "use.py", options=("--arch", one))
+        factor = 3.0 if one == "gfx942" else 2.0
+        assert done.stdout == f"{[0.0, factor, 2 * factor]}\n", done.stderr
+
+
+@pytest.mark.parametrize("arch", ["sm_90"], indirect=True, scope="module")
+def test_a_name_that_is_not_a_gpus_is_refused(folder):
+    done = on_cpu(folder, "use.py", options=("--arch", "mi300"))
+    assert done.returncode == 2
+    assert "'mi300' is not a GPU architecture" in done.stderr
 
 
 def test_memory_of_a_programs_own_is_refused_by_name(folder, arch):
-    device_type = 10 if arch.startswith("gfx") else 2
+    device_type = 10 if arch == "gfx942" else 2
     flags = [f"-DDEVICE_TYPE={device_type}", "-Idist/include", "-Ldist/lib", "-Wl,-rpath,dist/lib"]
     subprocess.run(["cc", "main.c", *flags, "-lops", "-o", "main"], cwd=folder, check=True)
     done = on_cpu(folder, "./main")
@@ -118,4 +130,4 @@ def test_a_program_for_amd_gpus_runs(folder):
     subprocess.run(["cc", "hip.c", *flags, driver, "-o", "hip"], cwd=folder, check=True)
     done = on_cpu(folder, "./hip")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "2 4 6\n"
+    assert done.stdout == "3 6 9\n"

@@ -177,7 +177,12 @@ def as_a_library(folder):
                             for n in passed
                         ],
                         "images": [
-                            {"sha256": i.sha256, "ptx_sha256": "", "maps": i.maps}
+                            {
+                                "sha256": i.sha256,
+                                "ptx_sha256": "",
+                                "maps": i.maps,
+                                "arch": str(i.arch),
+                            }
                             for i in variant.images
                         ],
                     }

@@ -39,6 +39,7 @@ def _as_a_library(folder, jitted):
                             {
                                 "sha256": i.sha256,
                                 "ptx_sha256": "",
+                                "arch": str(i.arch),
                                 "maps": i.maps,
                                 "descriptor_flags": i.descriptor_flags,
                             }

@@ -14,6 +14,7 @@ from opforge import native
 from opforge.errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
 from opforge.native.codegen.names import quoted
 from opforge.native.ir.interface import SchemaArgument
+from opforge.native.library import c_call
 from support.native import hand_made
 
 SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
@@ -185,3 +186,20 @@ def test_a_library_that_does_not_exist_is_to_be_built(tmp_path):
     with pytest.raises(NotALibrary, match=f"^there is no {file}\n") as caught:
         native.open(file)
     assert caught.value.fix == f"build it: opforge build SOURCE.py --name demo -o {folder}"
+
+
+@pytest.mark.parametrize(
+    ("there", "loaded", "expected"),
+    [
+        ({"libcuda.so.1", "libamdhip64.so"}, set(), 2),
+        ({"libamdhip64.so.6"}, set(), 10),
+        ({"libcuda.so.1", "libamdhip64.so"}, {"libamdhip64.so"}, 10),
+        (set(), set(), 2),
+    ],
+)
+def test_host_memory_of_a_library_for_both_vendors_is_of_the_driver_that_is_there(
+    monkeypatch, there, loaded, expected
+):
+    monkeypatch.setattr(c_call, "_opens", lambda file, mode=0: file in (loaded if mode else there))
+    assert c_call.gpu_type(["sm_90", "gfx942"]) == expected
+    assert c_call.gpu_type(["gfx942"]) == 10

@@ -18,6 +18,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from opforge._compat import tma
+from opforge._compat.driver import standing_in
+from opforge.gpu_target import gpu_of
 from opforge.native.ir.dtypes import DTYPES
 from support.native.interpreted_kernels import from_text, launch
 
@@ -61,7 +63,9 @@ class Interpreter:
             n: constants[n] if n in constants else next(values) for n in function.arg_names
         }
         grid = (launched.grid[0] // launched.cluster, *launched.grid[1:])
-        with self._lock:
+        gpu = gpu_of(_image(kernel, launched)["arch"])
+        # Kernels ask `tl.target_info`, too.
+        with self._lock, standing_in(gpu):
             if kernel.get("location", "").rpartition(":")[0] in self._sources:
                 launch(function, grid, arguments)
             else:

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib.util
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -156,12 +157,29 @@ def is_torch(value: Any) -> bool:
 
 
 def gpu_type(archs: Sequence[str] = ()) -> int:
-    """That of a library for one vendor; else that of torch's `cuda` devices, AMD's with ROCm."""
+    """That of a library for one vendor; else of torch's `cuda` devices, or of the driver here."""
     vendors = {ROCM if arch.startswith("gfx") else CUDA for arch in archs}
     if len(vendors) == 1:
         return vendors.pop()
     torch = sys.modules.get("torch")
-    return ROCM if torch is not None and torch.version.hip is not None else CUDA
+    if torch is not None and (torch.version.hip or torch.version.cuda):
+        return ROCM if torch.version.hip else CUDA
+    loaded = [type_ for type_, file in _DRIVERS if _opens(file, os.RTLD_NOLOAD)]
+    return (loaded or [type_ for type_, file in _DRIVERS if _opens(file)] or [CUDA])[0]
+
+
+_DRIVERS = (
+    (CUDA, "libcuda.so.1"),
+    *((ROCM, f"libamdhip64.so{version}") for version in ("", ".7", ".6")),
+)
+
+
+def _opens(file: str, mode: int = 0) -> bool:
+    try:
+        ctypes.CDLL(file, mode=os.RTLD_NOW | mode)
+    except OSError:
+        return False
+    return True
 
 
 def current_stream(values: Iterable[Any]) -> int:

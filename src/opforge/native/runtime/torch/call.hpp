@@ -230,7 +230,7 @@ class Call {
             if (device_ < 0)
                 device_ = index;
         } else {
-            raw.device = {!host_memory_ ? 1 : only_gpu_type ? only_gpu_type : gpu_type(), 0};
+            raw.device = {!host_memory_ ? 1 : only_gpu_type ? only_gpu_type : host_gpu_type(), 0};
         }
         *result = &raw;
         return true;

@@ -129,6 +129,20 @@ int32_t gpu_type()
     return rocm_library() ? 10 : 2;
 }
 
+/* That of host memory, for a library of two vendors: of torch's GPUs, or of the driver here. */
+int32_t host_gpu_type()
+{
+    static const char *const drivers[] = {"libcuda.so.1", "libamdhip64.so", "libamdhip64.so.7",
+                                          "libamdhip64.so.6"};
+    if (rocm_library() || dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD))
+        return gpu_type();
+    for (const int mode : {RTLD_NOLOAD, 0})
+        for (const char *driver : drivers)
+            if (dlopen(driver, RTLD_NOW | mode))
+                return driver == drivers[0] ? 2 : 10;
+    return 2;
+}
+
 /* A function that a build of torch for the CPU does not have. */
 template <class Function> Function of_gpu(const char *name)
 {
