@@ -448,6 +448,16 @@ def test_a_c_compiler_with_an_open_quote_is_told_with_its_text(sample, tmp_path,
     assert not (tmp_path / "dist").exists()
 
 
+def test_a_module_that_asks_for_the_vendor_while_it_is_imported_hears_amd(tmp_path):
+    asks = (
+        "import torch, triton\nassert torch.version.hip\n"
+        "assert triton.runtime.driver.active.get_current_target().backend == 'hip'"
+    )
+    source = write_source(tmp_path, "build_at_import", f"{asks}\n{SOURCE}")
+    done = run(source, "--list", "--arch", "gfx942", "--arch", "gfx90a")
+    assert done.exit_code == 0, done.output
+
+
 def test_one_library_is_for_both_vendors(sample, tmp_path):
     done = run(sample, "--arch", "gfx942", "--arch", "sm_80", "-v", "-o", tmp_path / "dist")
     assert done.exit_code == 0, done.output

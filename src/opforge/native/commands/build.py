@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def make(
     from ...registry import registry
     from ..build import build
 
-    with build_record.watching_imports() as read:
+    with build_record.watching_imports() as read, _on_its_gpu(given.archs):
         ops = operators(given.targets, given.only)
     spaces = {registry.get(op).name.partition("::")[0] for op in ops}
     # Of several, those of ops without a declaration do not count, which is known later.
@@ -143,8 +144,10 @@ def listing(given: BuildArguments) -> str:
     from ..plan import plan
     from ..tracing.autotune_choice import by_table
 
+    with _on_its_gpu(given.archs):
+        ops = operators(given.targets, given.only)
     made = plan(
-        operators(given.targets, given.only),
+        ops,
         given.archs,
         name=given.name,
         choose=by_table(given.tuning),
@@ -155,6 +158,21 @@ def listing(given: BuildArguments) -> str:
         lines += [f"    {line}" for line in _cases(op)]
     lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
     return "\n".join([*lines, *_notes(made.notes)])
+
+
+def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
+    """While modules are imported for AMD GPUs alone, answer for the first of them.
+
+    Many choose configurations by `torch.version.hip` where they define a kernel. Of two vendors,
+    or of NVIDIA's GPUs, the machine answers.
+    """
+    from ..._compat.driver import standing_in
+    from ...archs import parse_archs
+    from ...gpu_target import gpu_of
+
+    found = parse_archs(archs)
+    is_amds = all(arch.is_amd for arch in found)
+    return standing_in(gpu_of(found[0])) if is_amds else nullcontext()
 
 
 def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
