@@ -328,7 +328,7 @@ def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
     images = [image for variant in instance.variants for image in variant.images]
     assert {(image.arch, image.pdl) for image in images} == {(SM_90, True)}
     (note,) = [note for note in done.notes if "sm_80" in note]
-    assert note.endswith("launch_pdl=True needs sm_90 or later")
+    assert note.endswith("launch_pdl=True needs sm_90 or later, which sm_80 is not")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "gfx942"])

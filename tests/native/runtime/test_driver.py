@@ -211,11 +211,21 @@ def test_an_amd_device_takes_no_other_image(make, standin, arch):
 @pytest.mark.parametrize(
     ("archs", "device", "text"),
     [
-        ((SM_80,), AMD, "an AMD GPU, and the library was built for sm_80: {} gfx942, for example"),
+        (
+            (SM_80,),
+            AMD,
+            (
+                "an AMD GPU, and the library was built for sm_80: {} gfx942, for example; NVIDIA "
+                "GPUs have DLPack's device type 2"
+            ),
+        ),
         (
             gfx("942"),
             NVIDIA,
-            "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, for example",
+            (
+                "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, for example; AMD "
+                "GPUs have DLPack's device type 10"
+            ),
         ),
     ],
     ids=["NVIDIA's", "AMD's"],

@@ -387,7 +387,7 @@ def _refused(request: Request, arch: Arch) -> str | None:
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
     options = dict(request.options)
     if options.get("launch_pdl") and not arch.is_hopper_or_later:
-        return "launch_pdl=True needs sm_90 or later"
+        return f"launch_pdl=True needs sm_90 or later, which {arch} is not"
     ctas = options.get("num_ctas") or 1
     if ctas not in _CLUSTERS:
         return f"num_ctas={ctas} is not the size of a cluster: {one_of(map(str, _CLUSTERS))}"
@@ -400,7 +400,11 @@ def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
         return f"num_ctas={ctas} needs clusters, which {arch} does not have"
     if warps * arch.warp_size > _LARGEST_BLOCK:
         threads = f"{warps * arch.warp_size} threads, {arch.warp_size} to a warp"
-        return f"num_warps={warps} is {threads}, and a block of {arch} has {_LARGEST_BLOCK}"
+        most = _LARGEST_BLOCK // arch.warp_size
+        return (
+            f"num_warps={warps} is {threads}, and a block of {arch} has {_LARGEST_BLOCK}; "
+            f"pass num_warps={most} at most"
+        )
     return None
 
 

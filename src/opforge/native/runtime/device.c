@@ -185,9 +185,10 @@ static OpforgeStatus not_built_for(Place place)
     const int is_amd = place.vendor == OF_AMD;
     return of_fail(OPFORGE_NO_IMAGE,
                    "device %d is an %s GPU, and the library was built for %s: rebuild it with "
-                   "opforge build ... --arch %s",
+                   "opforge build ... --arch %s; %s GPUs have DLPack's device type %d",
                    place.ordinal, is_amd ? "AMD" : "NVIDIA", of_archs,
-                   is_amd ? "gfx942, for example" : "sm_90, for example");
+                   is_amd ? "gfx942, for example" : "sm_90, for example", is_amd ? "NVIDIA" : "AMD",
+                   is_amd ? 2 : 10);
 }
 
 static OpforgeStatus add_device(Place place, Device **added)

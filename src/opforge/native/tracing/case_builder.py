@@ -129,6 +129,9 @@ def _build_case(
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
+    if archs[0].is_amd:
+        # NVIDIA's, which were traced first, may have been fine.
+        described += f", on {', '.join(map(str, archs))}"
     under = _leading_to(maker.offences, paths, var_ranges) if maker.offences else ""
     _refuse_offences(entry, described, under, list(maker.offences))
     _refuse_empty(entry, described, paths, maker.raised)

@@ -47,7 +47,7 @@ OPFORGE_API OpforgeStatus demo_load(int device);
 /* Unloads the kernels of a device and releases its context. No call may be running. */
 OPFORGE_API OpforgeStatus demo_unload(int device);
 
-/* Sets the source of workspace; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
+/* Sets the source of workspace; NULL, NULL for the driver's (cuMemAllocAsync, hipMallocAsync). */
 OPFORGE_API OpforgeStatus demo_set_allocator(OpforgeAllocate allocate, OpforgeRelease release,
                                                 void *context);
 

@@ -12,7 +12,7 @@ inline void unload(int device = 0)
     opforge::detail::check(::demo_unload(device), ::demo_last_error);
 }
 
-/* Sets the source of workspace; nullptr, nullptr for cuMemAllocAsync and cuMemFreeAsync. */
+/* Sets the source of workspace; nullptr, nullptr for the driver's (cuMemAllocAsync, hipMallocAsync). */
 inline void set_allocator(OpforgeAllocate allocate, OpforgeRelease release, void *context = nullptr)
 {
     opforge::detail::check(::demo_set_allocator(allocate, release, context),
