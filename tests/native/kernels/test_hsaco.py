@@ -354,3 +354,14 @@ def test_requests_for_both_vendors_are_one():
     images = compile_all([(wanted, archs)], jobs=1, cache=None, ptx=True)
     assert [key for key, _ in images] == [wanted.key] * 2
     assert [bool(image.ptx) for image in images.values()] == [True, False]
+
+
+def test_a_module_that_the_compiler_prints_is_left_out(compiled):
+    tiles = {"BM": 32, "BN": 32, "BK": 32}
+    wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), kpack=3)
+    with pytest.raises(KernelFailed) as caught:
+        compiled(wanted)
+    said = str(caught.value)
+    assert "isPowerOf2_32" in said
+    assert "tt.func" not in said
+    assert len(said.splitlines()) < 12

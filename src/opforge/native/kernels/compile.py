@@ -49,6 +49,8 @@ _LARGEST_BLOCK = 1024
 # Above 8, a launch asks the driver to allow it.
 _CLUSTERS = (1, 2, 4, 8, 16)
 _TMA_BYTES = 16
+# Where MLIR begins to print a module, or how to run its passes again.
+_DUMP = re.compile(r"#\w+ = #|module |\{-#")
 # Operators that launch a kernel which does not compile.
 _MOST_NAMED = 4
 _LACKING = re.compile(r"type (fp8\w+) not supported in this architecture")
@@ -329,12 +331,24 @@ class _Build:
             self.cache = None
 
     def _fail(self, task: _Task, text: str) -> None:
-        self.failures.append((task, text))
+        self.failures.append((task, _readable(text)))
         self._tell(task, failed=True)
 
     def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
         name, variant = task.request.name, str(task.request)
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
+
+
+def _readable(text: str) -> str:
+    """A compiler's message without the module and the command to report it with."""
+    kept: list[str] = []
+    is_dump = False
+    for line in text.splitlines():
+        is_dump = is_dump or _DUMP.match(line) is not None
+        if not is_dump and line.strip() and not line.startswith("Repro command:"):
+            kept.append(line)
+        is_dump = is_dump and line not in {"}", "#-}"}
+    return "\n".join(kept)
 
 
 def _of_kernel(task: _Task, job: compiling.Job) -> str:
