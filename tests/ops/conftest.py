@@ -8,13 +8,6 @@ from support.ops.operators import BUILT, MODES, ON_GPU, VENDOR, in_mode
 from support.processes import ROOT
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """On AMD's stand-in, every third call: shapes and layouts are the fastest to change."""
-    if VENDOR == "amd":
-        items[:] = items[::3]
-
-
 @pytest.fixture(scope="session")
 def tree():
     """The operators, by name; `ops.add.op` and so on can be imported from then on."""

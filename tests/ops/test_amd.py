@@ -1,8 +1,4 @@
-"""The operators natively on the stand-in for AMD's driver; in Python they are the same there.
-
-What the interpreter computes is that of NVIDIA's: other traces, other variants and another driver
-lead to it, which a part of the calls shows for every operator.
-"""
+"""The operators natively on the stand-in for AMD's driver; in Python they are the same there."""
 
 import re
 
@@ -16,11 +12,11 @@ from .test_inference import OPS as INFERENCE
 from .test_rows import OPS as ROWS
 
 PARTS = {
-    "elementwise": (("add:bf16,fp32,i8,u64", "mul:fp32,u64"), ("calls_elementwise.py",), 14),
-    "rotary": (("rotary:fp32",), ("calls_rotary.py",), 2),
-    "rows": ([f"{name}:fp32" for name in (*ROWS, "gemm")], ("calls_rows.py", "calls_gemm.py"), 70),
-    "inference": ([f"{name}:fp32,i64" for name in INFERENCE], INFERENCE_CALLS, 17),
-    "attention": ([f"{name}:fp16" for name in ATTENTION], ("calls_attention.py",), 2),
+    "elementwise": (("add:bf16,fp32,i8,u64", "mul:fp32,u64"), ("calls_elementwise.py",), 40),
+    "rotary": (("rotary:fp32",), ("calls_rotary.py",), 5),
+    "rows": ([f"{name}:fp32" for name in (*ROWS, "gemm")], ("calls_rows.py", "calls_gemm.py"), 200),
+    "inference": ([f"{name}:fp32,i64" for name in INFERENCE], INFERENCE_CALLS, 50),
+    "attention": ([f"{name}:fp16" for name in ATTENTION], ("calls_attention.py",), 6),
 }
 
 
