@@ -13,7 +13,7 @@ from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.ir.cases import Fill
 from opforge.native.plan import plan
 from opforge.native.symbolic import explore, symint
-from support.archs import sm
+from support.archs import GFX942, sm
 from support.native.traced_kernels import block, rows, take
 from support.native.traced_oracle import Body
 
@@ -223,6 +223,21 @@ def test_a_float_of_a_declared_size_is_a_constant():
     found = built(body, dims={"n": [16, 64]}, **X)
     constants = {dict(r.constants)["A"] for r, _ in found.requests.values()}
     assert constants == {0.25, 0.125}
+
+
+def test_a_body_that_raises_for_one_vendor_names_its_gpus():
+    def body(x: Tensor) -> Tensor:
+        if torch.version.hip:
+            raise NotImplementedError("not for AMD")
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out
+
+    assert Body(body, X).built
+    with pytest.raises(CannotTrace) as caught:
+        Body(body, X, archs=(*sm(90), GFX942)).built  # noqa: B018  # building is what fails
+    assert "cannot be built for x fp32 2-d, on gfx942" in str(caught.value)
+    assert "the body raises NotImplementedError: not for AMD" in str(caught.value)
 
 
 def test_a_refused_path_carries_the_bodys_message():
