@@ -12,7 +12,8 @@ import torch
 import opforge
 from opforge.errors import NotAnOp
 from support.processes import provide_compilers, provide_ptxas, provide_python
-from support.quickened import quicken_compiler, quicken_interpreter
+from support.quickened import quicken_compiler
+from support.quickened_interpreter import quicken_interpreter
 from support.rewriting import rewrite_share
 
 numbers = itertools.count()
@@ -30,8 +31,10 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DISABLE_LLVM_OPT", "1")
 # A child that finds no bytecode compiles 170 modules of opforge, in 0.8 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# A full collection goes through all of torch, which takes 0.4 s. Tests that need one ask for it.
+# A full collection goes through all of torch, which takes 0.4 s. Tests that need one ask for it,
+# and what is collected before the first of them is not garbage.
 gc.set_threshold(20_000, 20, 20)
+gc.disable()
 
 
 def pytest_addoption(parser):
@@ -51,6 +54,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_modifyitems(items):
+    gc.enable()
     quicken_compiler()
     if "triton.runtime.interpreter" in sys.modules:
         quicken_interpreter()

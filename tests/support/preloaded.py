@@ -105,11 +105,13 @@ def serve(place, session, imports):
     listener.listen(64)
     listener.settimeout(POLL_S)
     # After `listen`, so that callers wait.
+    gc.disable()
     sys.path.insert(0, str(OPFORGE))
     for name in imports.split():
         importlib.import_module(name)
     sys.path.remove(str(OPFORGE))
-    from quickened import quicken_compiler, quicken_interpreter  # noqa: PLC0415  # beside this file
+    from quickened import quicken_compiler  # noqa: PLC0415  # beside this file
+    from quickened_interpreter import quicken_interpreter  # noqa: PLC0415
 
     if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
         quicken_interpreter()
@@ -118,6 +120,8 @@ def serve(place, session, imports):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Forks share what no collection touches.
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
     while _is_alive(session):
         with contextlib.suppress(TimeoutError):
             connection, _ = listener.accept()

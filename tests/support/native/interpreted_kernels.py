@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from opforge.native.device import torch_math
-from support.quickened import quicken_interpreter
+from support.quickened_interpreter import quicken_interpreter
 
 
 @functools.cache
