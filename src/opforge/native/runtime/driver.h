@@ -90,6 +90,9 @@ typedef struct {
     int is_optional;
 } Symbol;
 
+#define OF_NEEDED(symbol, entry) {symbol, &(entry), 0}
+#define OF_OPTIONAL(symbol, entry) {symbol, &(entry), 1}
+
 /* Those that return an int are the library's own functions, whose signatures agree; NULL where an
  * optional one is missing. Those that return a status are adapters, and put failures into words.
  */

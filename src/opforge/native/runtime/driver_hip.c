@@ -29,49 +29,46 @@ static struct {
 } hip;
 
 /* The first is the machine's choice, but belongs to a package for developers. */
-static const char *const libraries[] = {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6",
-                                        NULL};
+static const char *const hip_libraries[] = {"libamdhip64.so", "libamdhip64.so.7",
+                                            "libamdhip64.so.6", NULL};
 
-#define NEEDED(symbol, entry) {symbol, &(entry), 0}
-#define OPTIONAL(symbol, entry) {symbol, &(entry), 1}
-
-static const Symbol symbols[] = {
-    NEEDED("hipInit", of_hip.init),
-    NEEDED("hipGetDeviceCount", of_hip.device_count),
-    NEEDED("hipDeviceGet", of_hip.get_device),
-    NEEDED("hipDeviceGetAttribute", of_hip.attribute),
+static const Symbol hip_symbols[] = {
+    OF_NEEDED("hipInit", of_hip.init),
+    OF_NEEDED("hipGetDeviceCount", of_hip.device_count),
+    OF_NEEDED("hipDeviceGet", of_hip.get_device),
+    OF_NEEDED("hipDeviceGetAttribute", of_hip.attribute),
     /* The layout of ROCm 6; hipGetDeviceProperties without the ending is that of ROCm 5. */
-    NEEDED("hipGetDevicePropertiesR0600", hip.properties),
-    NEEDED("hipGetDevice", hip.get_current),
-    NEEDED("hipSetDevice", hip.set_current),
-    NEEDED("hipStreamGetDevice", hip.stream_device),
-    NEEDED("hipModuleLoadData", of_hip.load_module),
-    NEEDED("hipModuleUnload", of_hip.unload_module),
-    NEEDED("hipModuleGetFunction", of_hip.get_function),
-    NEEDED("hipModuleLaunchKernel", of_hip.launch),
-    NEEDED("hipModuleLaunchCooperativeKernel", of_hip.launch_cooperative),
+    OF_NEEDED("hipGetDevicePropertiesR0600", hip.properties),
+    OF_NEEDED("hipGetDevice", hip.get_current),
+    OF_NEEDED("hipSetDevice", hip.set_current),
+    OF_NEEDED("hipStreamGetDevice", hip.stream_device),
+    OF_NEEDED("hipModuleLoadData", of_hip.load_module),
+    OF_NEEDED("hipModuleUnload", of_hip.unload_module),
+    OF_NEEDED("hipModuleGetFunction", of_hip.get_function),
+    OF_NEEDED("hipModuleLaunchKernel", of_hip.launch),
+    OF_NEEDED("hipModuleLaunchCooperativeKernel", of_hip.launch_cooperative),
     /* Missing before ROCm 7. */
-    OPTIONAL("hipDrvLaunchKernelEx", of_hip.launch_with),
-    OPTIONAL("hipMallocAsync", of_hip.allocate),
-    OPTIONAL("hipFreeAsync", of_hip.release),
-    NEEDED("hipMemsetD8Async", of_hip.fill_8),
-    NEEDED("hipMemsetD16Async", of_hip.fill_16),
-    NEEDED("hipMemsetD32Async", of_hip.fill_32),
-    NEEDED("hipMemset2DAsync", hip.fill_8_pitched),
-    OPTIONAL("hipPointerGetAttribute", of_hip.pointer_attribute),
-    NEEDED("hipDrvGetErrorName", of_hip.error_name),
-    NEEDED("hipDrvGetErrorString", of_hip.error_text),
-    NEEDED("hipGetLastError", of_hip.take_last_error),
+    OF_OPTIONAL("hipDrvLaunchKernelEx", of_hip.launch_with),
+    OF_OPTIONAL("hipMallocAsync", of_hip.allocate),
+    OF_OPTIONAL("hipFreeAsync", of_hip.release),
+    OF_NEEDED("hipMemsetD8Async", of_hip.fill_8),
+    OF_NEEDED("hipMemsetD16Async", of_hip.fill_16),
+    OF_NEEDED("hipMemsetD32Async", of_hip.fill_32),
+    OF_NEEDED("hipMemset2DAsync", hip.fill_8_pitched),
+    OF_OPTIONAL("hipPointerGetAttribute", of_hip.pointer_attribute),
+    OF_NEEDED("hipDrvGetErrorName", of_hip.error_name),
+    OF_NEEDED("hipDrvGetErrorString", of_hip.error_text),
+    OF_NEEDED("hipGetLastError", of_hip.take_last_error),
 };
 
-static OpforgeStatus failed(int error, const void *entry)
+static OpforgeStatus hip_failed(int error, const void *entry)
 {
     return of_driver_failed(&of_hip, error, entry);
 }
 
 /* "gfx942:sramecc+:xnack-" -> 0x942. The features behind it are left out: Triton compiles for
  * either setting of them. */
-static OpforgeStatus find_arch(Device *device)
+static OpforgeStatus hip_find_arch(Device *device)
 {
     Properties properties;
     char *end = NULL;
@@ -80,7 +77,7 @@ static OpforgeStatus find_arch(Device *device)
     memset(&properties, 0, sizeof properties);
     error = hip.properties(&properties, device->handle);
     if (error != OF_DRIVER_SUCCESS) {
-        return failed(error, &hip.properties);
+        return hip_failed(error, &hip.properties);
     }
     properties.arch[sizeof properties.arch - 1] = 0;
     if (strncmp(properties.arch, "gfx", 3) == 0) {
@@ -94,19 +91,19 @@ static OpforgeStatus find_arch(Device *device)
     return OPFORGE_OK;
 }
 
-static OpforgeStatus stream_device(void *stream, int *ordinal)
+static OpforgeStatus hip_stream_device(void *stream, int *ordinal)
 {
     const int error = hip.stream_device(stream, ordinal);
-    return error == OF_DRIVER_SUCCESS ? OPFORGE_OK : failed(error, &hip.stream_device);
+    return error == OF_DRIVER_SUCCESS ? OPFORGE_OK : hip_failed(error, &hip.stream_device);
 }
 
-static OpforgeStatus enter(Scope *scope)
+static OpforgeStatus hip_enter(Scope *scope)
 {
     const int wanted = scope->device->ordinal;
     int error;
     if ((uintptr_t)scope->stream > OF_LAST_SPECIAL_STREAM) {
         int other = -1;
-        const OpforgeStatus status = stream_device(scope->stream, &other);
+        const OpforgeStatus status = hip_stream_device(scope->stream, &other);
         if (status != OPFORGE_OK) {
             return status;
         }
@@ -118,23 +115,23 @@ static OpforgeStatus enter(Scope *scope)
     }
     error = hip.get_current(&scope->before);
     if (error != OF_DRIVER_SUCCESS) {
-        return failed(error, &hip.get_current);
+        return hip_failed(error, &hip.get_current);
     }
     if (scope->before != wanted) {
         error = hip.set_current(wanted);
         if (error != OF_DRIVER_SUCCESS) {
-            return failed(error, &hip.set_current);
+            return hip_failed(error, &hip.set_current);
         }
         scope->is_changed = 1;
     }
     return OPFORGE_OK;
 }
 
-static OpforgeStatus leave(const Scope *scope, OpforgeStatus status)
+static OpforgeStatus hip_leave(const Scope *scope, OpforgeStatus status)
 {
     const int error = hip.set_current(scope->before);
     if (error != OF_DRIVER_SUCCESS && status == OPFORGE_OK) {
-        return failed(error, &hip.set_current);
+        return hip_failed(error, &hip.set_current);
     }
     if (error != OF_DRIVER_SUCCESS) {
         of_forgive(&of_hip);
@@ -144,7 +141,7 @@ static OpforgeStatus leave(const Scope *scope, OpforgeStatus status)
 
 /* There is no memset of 8 bytes, and one of 4 with a pitch only since ROCm 7: fill each run of
  * equal bytes in all elements at once. Numbers have two or three runs. */
-static OpforgeStatus fill_64(uint64_t address, uint64_t pattern, size_t count, void *stream)
+static OpforgeStatus hip_fill_64(uint64_t address, uint64_t pattern, size_t count, void *stream)
 {
     unsigned int first = 0;
     while (first < 8) {
@@ -157,7 +154,7 @@ static OpforgeStatus fill_64(uint64_t address, uint64_t pattern, size_t count, v
         error = hip.fill_8_pitched((void *)(uintptr_t)(address + first), 8, byte, end - first,
                                    count, stream);
         if (error != OF_DRIVER_SUCCESS) {
-            return failed(error, &hip.fill_8_pitched);
+            return hip_failed(error, &hip.fill_8_pitched);
         }
         first = end;
     }
@@ -172,15 +169,15 @@ Driver *of_hip_driver(void)
     }
     of_hip.vendor = OF_AMD;
     of_hip.title = "HIP";
-    of_hip.libraries = libraries;
+    of_hip.libraries = hip_libraries;
     of_hip.newer = "ROCm";
-    of_hip.symbols = symbols;
-    of_hip.symbol_count = (int)(sizeof symbols / sizeof symbols[0]);
+    of_hip.symbols = hip_symbols;
+    of_hip.symbol_count = (int)(sizeof hip_symbols / sizeof hip_symbols[0]);
     of_hip.shared_without_asking = 64 * 1024;
-    of_hip.find_arch = find_arch;
-    of_hip.enter = enter;
-    of_hip.leave = leave;
-    of_hip.stream_device = stream_device;
-    of_hip.fill_64 = fill_64;
+    of_hip.find_arch = hip_find_arch;
+    of_hip.enter = hip_enter;
+    of_hip.leave = hip_leave;
+    of_hip.stream_device = hip_stream_device;
+    of_hip.fill_64 = hip_fill_64;
     return &of_hip;
 }

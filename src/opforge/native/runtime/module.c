@@ -124,7 +124,7 @@ static OpforgeStatus none_yet(OpforgeStatus before, OpforgeStatus now, char firs
     if (before == OPFORGE_NO_DRIVER && now == OPFORGE_NO_DRIVER) {
         of_more("; %s", first);
     }
-    snprintf(first, 512, "%s", of_last_error());
+    snprintf(first, 512, "%.511s", of_last_error());
     return now;
 }
 

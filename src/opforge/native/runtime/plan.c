@@ -165,7 +165,7 @@ static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *
     return status;
 }
 
-static OpforgeStatus load(Device *device, int kernel, Chosen *chosen)
+static OpforgeStatus load_image(Device *device, int kernel, Chosen *chosen)
 {
     const Loaded *loaded;
     const OpforgeStatus status = of_kernel(device, kernel, &loaded);
@@ -179,13 +179,13 @@ static OpforgeStatus load(Device *device, int kernel, Chosen *chosen)
 OpforgeStatus of_prepare(const Step *step, int position, const void *values, const uint64_t *at,
                          Device *device, int64_t *n, Chosen *chosen)
 {
-    return prepare(step, position, values, at, device, load, n, chosen);
+    return prepare(step, position, values, at, device, load_image, n, chosen);
 }
 
 OpforgeStatus of_plan(const Path *path, const void *values, const uint64_t *at, Device *device,
                       Chosen *chosen, const char *written)
 {
-    return plan(path, values, at, device, load, chosen, written);
+    return plan(path, values, at, device, load_image, chosen, written);
 }
 
 /* The bytes of scratch memory that the kernel's image asks for, per program. */

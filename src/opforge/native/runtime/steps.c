@@ -7,7 +7,7 @@
 #define WORKSPACE_ALIGNMENT 256
 
 /* A double to the bits of a narrower float, rounded once, to nearest and ties to even. */
-static int64_t narrow(double value, int exponent_bits, int fraction_bits)
+static int64_t narrow_float(double value, int exponent_bits, int fraction_bits)
 {
     const uint64_t bits = (uint64_t)of_float_bits(value);
     const uint64_t sign = bits >> 63 << (exponent_bits + fraction_bits);
@@ -46,8 +46,8 @@ static void pack(int64_t *slot, int type)
     float single;
     memcpy(&value, slot, sizeof value);
     switch (type) {
-    case OF_FP16: *slot = narrow(value, 5, 10); break;
-    case OF_BF16: *slot = narrow(value, 8, 7); break;
+    case OF_FP16: *slot = narrow_float(value, 5, 10); break;
+    case OF_BF16: *slot = narrow_float(value, 8, 7); break;
     case OF_FP32:
         single = (float)value;
         *slot = 0;

@@ -13,7 +13,7 @@ typedef struct {
 
 #define TYPE(code, bits, name) {OF_KEY_TYPE(OF_KEY(code, bits, 0)), name}
 
-static const TypeName type_names[] = {
+static const TypeName dtype_names[] = {
     TYPE(2, 16, "fp16"),    TYPE(4, 16, "bf16"),    TYPE(2, 32, "fp32"),  TYPE(2, 64, "fp64"),
     TYPE(10, 8, "fp8e4nv"), TYPE(11, 8, "fp8e4b8"), TYPE(12, 8, "fp8e5"), TYPE(13, 8, "fp8e5b16"),
     TYPE(0, 8, "i8"),       TYPE(0, 16, "i16"),     TYPE(0, 32, "i32"),   TYPE(0, 64, "i64"),
@@ -24,9 +24,9 @@ static const TypeName type_names[] = {
 void of_describe_type(uint32_t type)
 {
     size_t i;
-    for (i = 0; i < sizeof type_names / sizeof type_names[0]; i++) {
-        if (type_names[i].type == type) {
-            of_more("%s", type_names[i].name);
+    for (i = 0; i < sizeof dtype_names / sizeof dtype_names[0]; i++) {
+        if (dtype_names[i].type == type) {
+            of_more("%s", dtype_names[i].name);
             return;
         }
     }

@@ -20,7 +20,8 @@ static __thread int64_t addresses[KEPT];
 static __thread Kept kept[KEPT];
 static __thread int oldest;
 
-static const Kept *find(const MapInfo *info, int argument, const int64_t *numbers, size_t bytes)
+static const Kept *find_kept(const MapInfo *info, int argument, const int64_t *numbers,
+                             size_t bytes)
 {
     int i;
     for (i = 0; i < KEPT; i++) {
@@ -127,7 +128,7 @@ static OpforgeStatus find_map(const MapInfo *info, int argument, const Launch *l
 {
     const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
     const size_t bytes = (size_t)count * sizeof *numbers;
-    const Kept *found = find(info, argument, numbers, bytes);
+    const Kept *found = find_kept(info, argument, numbers, bytes);
     OpforgeStatus status = OPFORGE_OK;
     if (of_cuda.encode_map == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
