@@ -54,6 +54,9 @@ def test_headers_that_options_name_are_looked_at(compile_in, tmp_path):
     assert compile_in(*options) == (1, 0, "")
     (tmp_path / "named.h").write_text("int named(void);\n")
     assert compile_in(*options) == (2, 0, "")
+    # Found in another folder, which is not looked at.
+    (tmp_path / "named.h").rename(tmp_path / "inc/named.h")
+    assert compile_in(*options) == (2, 0, "")
 
 
 def test_what_the_compiler_says_is_said_each_time(compile_in, tmp_path):

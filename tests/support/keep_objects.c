@@ -215,14 +215,16 @@ static void add_option(Inputs *to, const char *before, char *option)
         add_folder(to, option);
     } else if (is_option(option, "-I") && option[2] != '\0') {
         add_folder(to, option + 2);
-    } else if (is_option(option, "-M") || is_option(option, "-include")) {
+    } else if (is_option(option, "-M")) {
         to->must_preprocess = 1;
     } else if (option[0] != '-' && access(option, R_OK) == 0 && to->source_count < MOST) {
         to->sources[to->source_count++] = option;
+    } else if (strcmp(before, "-include") == 0) {
+        to->is_unknown = 1;
     }
 }
 
-/* Only the preprocessor writes a dependency file, and knows headers that options name. */
+/* Only the preprocessor writes a dependency file. */
 static void add_preprocessed(Inputs *to, char **command, int used)
 {
     char *said = NULL, *text = NULL;

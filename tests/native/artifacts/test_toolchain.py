@@ -1,6 +1,7 @@
 """Compiling: where the compiler is missing or refuses, and what it writes."""
 
 import hashlib
+import subprocess
 
 import pytest
 
@@ -35,6 +36,28 @@ def test_the_same_sources_give_the_same_library_anywhere(folder, tmp_path_factor
     (other / "src" / "tiny" / "one.c").write_bytes(source)
     first = [digest(path) for path in compile_library(folder, "tiny", static=True)]
     assert first == [digest(path) for path in compile_library(other, "tiny", static=True, jobs=2)]
+
+
+def add_runtime(folder):
+    for name in ("arch", "broadcast", "call", "device", "driver", "graph"):
+        text = f"int tiny_{name}(void);\nint tiny_{name}(void) {{ return 1; }}\n"
+        (folder / "src" / "tiny" / f"{name}.c").write_text(text)
+
+
+def test_the_runtime_is_compiled_in_the_same_units_whatever_the_jobs(folder):
+    add_runtime(folder)
+    shared, archive = compile_library(folder, "tiny", static=True)
+    said = subprocess.run(["ar", "t", archive], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["driver.o", "graph.o", "one.o"]
+    first = [digest(shared), digest(archive)]
+    assert first == [digest(path) for path in compile_library(folder, "tiny", static=True, jobs=4)]
+
+
+def test_an_error_in_the_runtime_names_its_file(folder):
+    add_runtime(folder)
+    (folder / "src" / "tiny" / "broadcast.c").write_text("\nint broken = wrong;\n")
+    with pytest.raises(CCompileFailed, match=r"src/tiny/broadcast\.c:2:14: error"):
+        compile_library(folder, "tiny")
 
 
 def test_a_missing_compiler_is_reported_with_what_to_install(folder, monkeypatch):

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from opforge.errors import BadProgram
-from opforge.native.artifacts.toolchain import compile_library
+from opforge.native.artifacts.toolchain import FLAGS, as_unit, compile_library
 from opforge.native.codegen import sources
+from opforge.native.codegen.templates import runtime
 from support.native import hand_made
 from support.standin.library import Refused, write
 
@@ -63,6 +64,16 @@ def test_the_sources_compile_without_a_warning(folder, tmp_path, compiler):
     files = sorted(str(f) for f in (folder / "src" / "demo").glob("*.c"))
     subprocess.run([command, *flags, "-fPIC", "-c", *files], cwd=tmp_path, check=True)
     assert len(list(tmp_path.glob("*.o"))) == len(files)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_runtime_compiles_as_one_unit(folder, tmp_path, compiler):
+    """None of its files has a name that another one has, so that any of them may be together."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here")
+    files = [folder / "src" / "demo" / name for name in runtime() if name.endswith(".c")]
+    command = [compiler, *FLAGS, "-Werror", "-pedantic", "-c", *as_unit(files)]
+    subprocess.run([*command, "-o", str(tmp_path / "runtime.o")], check=True)
 
 
 def test_the_library_needs_nothing_but_the_c_library(folder):

@@ -7,7 +7,9 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 
 from ... import environment
@@ -23,6 +25,12 @@ EXTENSION_FLAGS = ("-std=c11", *FLAGS[1:])
 LINK_FLAGS = ("-shared", "-Wl,--no-undefined")
 LIBRARIES = ("-ldl", "-lpthread", "-lm")
 
+# One by one, the 19 files of the runtime take 2.0 s of CPU time, and 1.1 s with -O0: for each, a
+# compiler starts and reads the same headers. Five at a time they take 1.55 and 0.5 s; all at once
+# takes hardly less, 1.5 and 0.35 s, and leaves all cores but one idle. The number is fixed: the
+# library must not depend on jobs or cores.
+_FILES_PER_UNIT = 5
+
 
 def compile_library(
     folder: Path, name: str, *, static: bool = False, jobs: int = 1, flags: tuple[str, ...] = ()
@@ -34,14 +42,14 @@ def compile_library(
     compiler = _tool(environment.CC, "cc")
     archiver = _tool(environment.AR, "ar") if static else []
     # Relative, and compiled inside the folder: the compiler sees no path of this machine.
-    files = sorted(str(f.relative_to(folder)) for f in (folder / "src" / name).glob("*.c"))
+    units = _units(sorted(f.relative_to(folder) for f in (folder / "src" / name).glob("*.c")))
     output = folder / "lib"
     output.mkdir(parents=True, exist_ok=True)
     with scratch("cc") as temporary:
-        objects = [str(Path(temporary, Path(f).stem + ".o")) for f in files]
+        objects = [str(Path(temporary, files[-1].stem + ".o")) for files in units]
         commands = [
-            [*compiler, *FLAGS, *flags, "-c", source, "-o", target]
-            for source, target in zip(files, objects, strict=True)
+            [*compiler, *FLAGS, *flags, "-c", *as_unit(files), "-o", target]
+            for files, target in zip(units, objects, strict=True)
         ]
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             list(pool.map(lambda command: _run(command, folder, command[-1]), commands))
@@ -55,6 +63,25 @@ def compile_library(
             written[-1].unlink(missing_ok=True)
             _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder, written[-1])
     return written
+
+
+def as_unit(files: Sequence[Path]) -> list[str]:
+    """The arguments that make a compiler read several C files as one translation unit.
+
+    No file is written that includes them: the compiler sees their paths alone, and names them in
+    its errors.
+    """
+    before = [argument for file in files[:-1] for argument in ("-include", str(file))]
+    return [*before, str(files[-1])]
+
+
+def _units(files: Sequence[Path]) -> list[Sequence[Path]]:
+    """The files that are compiled together; not generated ones, whose static names are the same."""
+    static = {f.name for f in resources.files("opforge.native").joinpath("runtime").iterdir()}
+    runtime = [f for f in files if f.name in static]
+    parts = range(0, len(runtime), _FILES_PER_UNIT)
+    generated = [[f] for f in files if f.name not in static]
+    return [*(runtime[i : i + _FILES_PER_UNIT] for i in parts), *generated]
 
 
 def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> Path:
