@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from opforge.native.artifacts.toolchain import as_unit
+from opforge.native.codegen.templates import runtime
 from support.archs import SM_80, SM_90, gfx
 from support.native import hand_made, hand_made_layouts
 from support.native.sanitizers import has_sanitizer
@@ -99,8 +101,16 @@ class Programs:
         first, second = (sorted(each.glob("src/*/*.c")) for each in self.libraries.values())
         own = [a for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()]
         assert {file.name for file in own} == OF_A_VENDOR
-        sources = [*(f for f in first if f not in own), *(NATIVE / f"{part}.c" for part in PARTS)]
-        subprocess.run(["cc", *flags, "-c", *sorted(map(str, sources))], cwd=folder, check=True)
+        # In units, so that their headers are not read for each file.
+        units = {
+            "runtime.o": [f for f in first if f.name in runtime()],
+            "fuzzer.o": [NATIVE / f"{part}.c" for part in PARTS],
+        }
+        for made, files in units.items():
+            command = ["cc", *flags, "-c", *as_unit(files), "-o", made]
+            subprocess.run(command, cwd=folder, check=True)
+        ops = [str(f) for f in first if f not in own and f not in units["runtime.o"]]
+        subprocess.run(["cc", *flags, "-c", *ops], cwd=folder, check=True)
 
     def _compile(self, folder: Path, sanitizer: str, vendor: Vendor) -> None:
         flags = self._flags(sanitizer)

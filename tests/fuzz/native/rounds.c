@@ -357,7 +357,7 @@ typedef struct {
     char text[512];
 } Measured;
 
-static void measure(Call *call, Measured *measured)
+static void measure_call(Call *call, Measured *measured)
 {
     measured->bytes = -1;
     measured->allocated = standin_allocated();
@@ -429,7 +429,7 @@ void check_round(uint64_t seed, uint64_t round, int is_alone)
         check_outputs(&call, round % 8 != 0);
     }
     verdict = judge_call(&call, &expected);
-    measure(&call, &measured);
+    measure_call(&call, &measured);
     status = call.op->call(&call);
     check_measured(&call, &measured, status, is_alone);
     if (status != OPFORGE_OK) {
