@@ -1,4 +1,7 @@
-"""Names for ops that tests register, their removal afterwards, and a cache for the run."""
+"""Names for ops that tests register, their removal afterwards, and a cache for the run.
+
+The process that starts the workers reads this, too, and would import torch for 3 s before it does.
+"""
 
 import contextlib
 import gc
@@ -7,10 +10,7 @@ import os
 import sys
 
 import pytest
-import torch
 
-import opforge
-from opforge.errors import NotAnOp
 from support.processes import provide_compilers, provide_ptxas, provide_python
 from support.quickened import quicken_compiler
 from support.quickened_interpreter import quicken_interpreter
@@ -26,9 +26,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # libraries to find out which vector instructions there are.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
-# Without a GPU the stand-in driver interprets kernels, so that their code need not be good.
-if not torch.cuda.is_available():
-    os.environ.setdefault("DISABLE_LLVM_OPT", "1")
 # A child that finds no bytecode compiles 170 modules of opforge, in 0.8 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A full collection goes through all of torch, which takes 0.4 s. Tests that need one ask for it,
@@ -51,6 +48,13 @@ LONG = (
 
 def pytest_sessionstart(session):
     rewrite_share(session.config)
+    if "PYTEST_XDIST_WORKER" not in os.environ and session.config.getoption("numprocesses", None):
+        return
+    import torch  # noqa: PLC0415
+
+    # Without a GPU the stand-in driver interprets kernels, so that their code need not be good.
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DISABLE_LLVM_OPT", "1")
 
 
 def pytest_collection_modifyitems(items):
@@ -64,6 +68,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def shared_by_workers(tmp_path_factory):
     """Caches for compiled kernels and C objects, and one preloaded Python, for all children."""
+    import torch  # noqa: PLC0415
+
     folder, session = tmp_path_factory.getbasetemp(), os.getpid()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, session = folder.parent, os.getppid()
@@ -81,9 +87,12 @@ def shared_by_workers(tmp_path_factory):
 @pytest.fixture
 def op_name():
     """A callable that returns an unused name; its op is unregistered after the test."""
-    if "torch._dynamo" in sys.modules:
+    import opforge  # noqa: PLC0415
+    from opforge.errors import NotAnOp  # noqa: PLC0415
+
+    if dynamo := sys.modules.get("torch._dynamo"):
         # It recompiles one function for every op that it is given, at most 8 times by itself.
-        torch._dynamo.config.recompile_limit = 64
+        dynamo.config.recompile_limit = 64
     given = []
 
     def name() -> str:

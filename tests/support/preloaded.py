@@ -120,7 +120,6 @@ def serve(place, session, imports):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Forks share what no collection touches.
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
     gc.enable()
     while _is_alive(session):
         with contextlib.suppress(TimeoutError):
