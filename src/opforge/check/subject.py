@@ -107,6 +107,16 @@ class Subject:
     def eager(self) -> CallResult:
         return self.run()
 
+    def expected(self, call: OpCall) -> CallResult:
+        """What eager gives for one of `calls`, made once: interpreted kernels take long."""
+        if call is self.call:
+            return self.eager
+        key = f"eager {id(call)}"
+        if key not in self.cached:
+            self.cached[key] = self.run(call)
+        result: CallResult = self.cached[key]
+        return result
+
     @functools.cached_property
     def needs_gpu(self) -> bool:
         """Whether a missing GPU is the only reason why the op cannot run here."""
@@ -211,7 +221,7 @@ class Subject:
 
     def _error_of(self, call: OpCall) -> Exception | None:
         if not self.needs_gpu:
-            return self.run(call).error
+            return self.expected(call).error
         try:
             self.run_on_fakes(call)
         except Exception as error:  # noqa: BLE001  # it says why this size fails

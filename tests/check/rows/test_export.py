@@ -1,6 +1,7 @@
 """export, export strict, save and load, package: each passing, failing and skipped."""
 
 import dataclasses
+from collections import Counter
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 import opforge
 from opforge.check.rows import export
+from opforge.check.run import check_call
 from opforge.doctor import Finding
 from opforge.errors import OpNotImportable
 from support.checking import row
@@ -79,7 +81,25 @@ def test_export_fails_where_the_program_computes_something_else(op_name, name):
 
     found = row(name, alternates, torch.zeros(4, 3))
     assert found.status == "fail"
-    assert found.reason.startswith("output: off by 1")
+    assert found.reason.startswith("output: off by 2")
+
+
+def test_a_second_row_runs_the_program_alone(op_name):
+    calls = []
+
+    @opforge.op(op_name(), fake=torch.empty_like)
+    def counted(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return x + 1
+
+    counts = []
+    for only in (["export"], ["export", "export strict"]):
+        calls.clear()
+        report = check_call(counted, (torch.zeros(4, 3),), {}, only=only)
+        assert {found.status for found in report} == {"pass"}
+        counts.append(Counter(calls))
+    # What eager gives for the two batch sizes is there already.
+    assert counts[1] - counts[0] == {4: 1, 9: 1}
 
 
 def test_export_without_a_batch_has_fixed_sizes_and_says_so(op_name):

@@ -64,7 +64,7 @@ def fake(subject: Subject) -> Verdict:
     text = _fake_mismatch(subject, subject.call, subject.eager.value)
     batches = subject.batches
     if not text and isinstance(batches, Batches):
-        text = _fake_mismatch(subject, batches.second, subject.run(batches.second).value)
+        text = _fake_mismatch(subject, batches.second, subject.expected(batches.second).value)
         text = text and f"{text}, for batch {batches.sizes[1]}"
     if text:
         return failed(text, _fake_fix(subject))

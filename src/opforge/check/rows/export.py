@@ -164,7 +164,7 @@ def _runs_differ(subject: Subject, runner: Any) -> str:
         own = call.cloned()
         with torch.no_grad():
             found = CallResult(runner(*_inputs(own)), own)
-        text = subject.mismatch(found, subject.run(call))
+        text = subject.mismatch(found, subject.expected(call))
         if text:
             return text
     return ""

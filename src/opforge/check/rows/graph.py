@@ -60,7 +60,7 @@ def compile_dynamic(subject: Subject) -> Verdict:
         if text or graphs_made() > 1:
             return failed(text or f"{graphs_made()} graphs for {_sizes(batches)}", _RECOMPILES)
     for outcome, call in zip(found, (batches.first, batches.second), strict=True):
-        text = subject.mismatch(outcome, subject.run(call))
+        text = subject.mismatch(outcome, subject.expected(call))
         if text:
             return failed(f"compiled, {text}", _WRONG_RESULT)
     return passed(f"{backend}, one graph for {_sizes(batches)}", note)
