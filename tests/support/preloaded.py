@@ -1,4 +1,4 @@
-"""A Python that has torch imported: `python preloaded.py FOLDER SESSION -m opforge build ops.py`.
+"""A Python that has torch imported: the server that preloaded_call.py calls.
 
 Importing torch and its compiler takes 4 s, most of what a short child process of a test costs, and
 opforge's 250 modules 0.4 s. A server imports them once, and each call is a fork of it, with the
@@ -6,93 +6,25 @@ caller's arguments, variables, folder and files. There is a server for each set 
 torch and Triton read while they are imported, and one without opforge for programs that may not see
 it; what reads its own when a process starts, as the linker does, is run without a server.
 OPFORGE_TEST_IMPORTS names what a server imports instead: `torch` is without compiler and Triton.
-FOLDER holds their sockets, and they end with the process SESSION.
+Servers end with the process SESSION.
 """
 
 import atexit
 import contextlib
 import gc
-import hashlib
 import importlib
-import json
+import marshal
 import os
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
 import types
 from pathlib import Path
 
-READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
-READ_ON_START = ("PYTHONHASHSEED", "LD_")
-KNOWN_OPTIONS = ("-B", "-c", "-m")
 OPFORGE = Path(__file__).resolve().parents[2] / "src"
-IMPORTS = "torch._dynamo"
-WITH_OPFORGE = (
-    f"{IMPORTS} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
-    "opforge.check.run opforge.loading.attach"
-)
 POLL_S = 1.0
-START_S = 60.0
-
-
-def call(folder, session, arguments):
-    """Run a program as a fork of the server; the exit status."""
-    option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
-    if option or any(name.startswith(READ_ON_START) for name in os.environ):
-        os.execv(sys.executable, [sys.executable, *arguments])
-    with _connect(Path(folder), session, _imports(arguments)) as connection:
-        request = {"arguments": arguments, "variables": dict(os.environ), "folder": str(Path.cwd())}
-        socket.send_fds(connection, [b"\n"], [0, 1, 2])
-        connection.sendall(json.dumps(request).encode())
-        connection.shutdown(socket.SHUT_WR)
-        answers = connection.makefile()
-        process = int(answers.readline())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: os.kill(process, number))
-        status = int(answers.readline() or 1)
-    if status < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    return status
-
-
-def _connect(folder, session, imports):
-    read = {name: text for name, text in os.environ.items() if name.startswith(READ_ON_IMPORT)}
-    told = json.dumps([imports, sorted(read.items())])
-    place = folder / hashlib.sha256(told.encode()).hexdigest()[:8]
-    connection = socket.socket(socket.AF_UNIX)
-    if not place.exists():
-        _start_server(place, session, imports)
-    deadline = time.monotonic() + START_S
-    while connection.connect_ex(str(place)) != 0:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no server at {place}; it writes to {place}.log")
-        time.sleep(0.05)
-    return connection
-
-
-def _imports(arguments):
-    if "OPFORGE_TEST_IMPORTS" in os.environ:
-        return os.environ["OPFORGE_TEST_IMPORTS"]
-    places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    found = (place for place in places if place and (Path(place) / "opforge").exists())
-    is_this_one = Path(next(found, "/")).resolve() == OPFORGE
-    # pytest wants to import its plugins by itself, and opforge is one.
-    return WITH_OPFORGE if is_this_one and arguments[:2] != ["-m", "pytest"] else IMPORTS
-
-
-def _start_server(place, session, imports):
-    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    with place.with_suffix(".log").open("a") as log:
-        subprocess.Popen(
-            [sys.executable, __file__, "--serve", place, session, imports],
-            env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
 
 
 def serve(place, session, imports):
@@ -137,7 +69,7 @@ def _follow(connection):
     """Report a program's process and status to its caller; returns in the program's process."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile("rb") as said:
-        request = json.loads(said.read())
+        request = marshal.loads(said.read())
     process = os.fork()
     if process:
         connection.sendall(f"{process}\n".encode())
@@ -226,12 +158,9 @@ def status_of(error):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--serve":
-        request = serve(*sys.argv[2:])
-        try:
-            run(**request)
-        except BaseException as error:  # noqa: BLE001  # as the interpreter does
-            end(status_of(error))
-        end(0)
-    else:
-        sys.exit(call(*sys.argv[1:3], sys.argv[3:]))
+    request = serve(*sys.argv[1:])
+    try:
+        run(**request)
+    except BaseException as error:  # noqa: BLE001  # as the interpreter does
+        end(status_of(error))
+    end(0)

@@ -19,7 +19,7 @@ def python():
 
 def provide_python(folder, session):
     """A Python that has torch imported, for as long as the process `session` runs."""
-    program = [sys.executable, "-IS", str(Path(__file__).with_name("preloaded.py"))]
+    program = [sys.executable, "-IS", str(Path(__file__).with_name("preloaded_call.py"))]
     return _command(folder / "python", [*program, str(folder), str(session)])
 
 

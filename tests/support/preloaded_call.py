@@ -1,0 +1,91 @@
+"""A Python that has torch imported: `python preloaded_call.py FOLDER SESSION -m opforge doctor`.
+
+A program runs as a fork of a server, preloaded.py, which is started if there is none for it.
+FOLDER holds the servers' sockets, and they end with the process SESSION.
+"""
+# Without pathlib, json, socket and signal, two thirds of the time of a call; tests call hundreds
+# of times.
+
+import _signal
+import _socket
+import marshal
+import os
+import sys
+import time
+import zlib
+
+READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
+READ_ON_START = ("PYTHONHASHSEED", "LD_")
+KNOWN_OPTIONS = ("-B", "-c", "-m")
+HERE = os.path.dirname(os.path.realpath(__file__))
+OPFORGE = os.path.realpath(f"{HERE}/../../src")
+IMPORTS = "torch._dynamo"
+# What most forks would import by themselves.
+WITH_OPFORGE = (
+    f"{IMPORTS} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
+    "opforge.check.run opforge.loading.attach"
+)
+START_S = 60.0
+
+
+def call(folder, session, arguments):
+    """Run a program as a fork of the server; the exit status."""
+    option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
+    if option or any(name.startswith(READ_ON_START) for name in os.environ):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    connection = _connect(folder, session, _imports(arguments))
+    request = {"arguments": arguments, "variables": dict(os.environ), "folder": os.getcwd()}
+    files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    connection.sendmsg([b"\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
+    connection.sendall(marshal.dumps(request))
+    connection.shutdown(_socket.SHUT_WR)
+    with open(connection.fileno(), closefd=False, encoding="ascii") as answers:
+        process = int(answers.readline())
+        for number in (_signal.SIGINT, _signal.SIGTERM):
+            _signal.signal(number, lambda number, frame: os.kill(process, number))
+        status = int(answers.readline() or 1)
+    if status < 0:
+        if -status != _signal.SIGKILL:  # which has no handler to reset
+            _signal.signal(-status, _signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def _connect(folder, session, imports):
+    read = {name: text for name, text in os.environ.items() if name.startswith(READ_ON_IMPORT)}
+    told = repr([imports, sorted(read.items())])
+    place = f"{folder}/{zlib.crc32(told.encode()):08x}"
+    connection = _socket.socket(_socket.AF_UNIX)
+    if not os.path.exists(place):
+        _start_server(place, session, imports)
+    deadline = time.monotonic() + START_S
+    while connection.connect_ex(place) != 0:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no server at {place}; it writes to {place}.log")
+        time.sleep(0.05)
+    return connection
+
+
+def _imports(arguments):
+    if "OPFORGE_TEST_IMPORTS" in os.environ:
+        return os.environ["OPFORGE_TEST_IMPORTS"]
+    places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = (place for place in places if place and os.path.exists(f"{place}/opforge"))
+    is_this_one = os.path.realpath(next(found, "/")) == OPFORGE
+    # pytest wants to import its plugins by itself, and opforge is one.
+    return WITH_OPFORGE if is_this_one and arguments[:2] != ["-m", "pytest"] else IMPORTS
+
+
+def _start_server(place, session, imports):
+    import subprocess  # noqa: PLC0415  # a few calls start one
+
+    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    with open(f"{place}.log", "a", encoding="utf-8") as log:
+        subprocess.Popen(
+            [sys.executable, f"{HERE}/preloaded.py", place, session, imports],
+            env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(call(*sys.argv[1:3], sys.argv[3:]))
