@@ -15,6 +15,8 @@ import time
 import zlib
 
 READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
+# When it is used, and whatever imports the compiler sets it for its children.
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
 KNOWN_OPTIONS = ("-B", "-c", "-m")
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -52,8 +54,8 @@ def call(folder, session, arguments):
 
 
 def _connect(folder, session, imports):
-    read = {name: text for name, text in os.environ.items() if name.startswith(READ_ON_IMPORT)}
-    told = repr([imports, sorted(read.items())])
+    read = [name for name in os.environ if name.startswith(READ_ON_IMPORT)]
+    told = repr([imports, *((n, os.environ[n]) for n in sorted(read) if n not in READ_LATER)])
     place = f"{folder}/{zlib.crc32(told.encode()):08x}"
     connection = _socket.socket(_socket.AF_UNIX)
     if not os.path.exists(place):
@@ -79,7 +81,8 @@ def _imports(arguments):
 def _start_server(place, session, imports):
     import subprocess  # noqa: PLC0415  # a few calls start one
 
-    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    own = ("PYTHONPATH", *READ_LATER)
+    variables = {name: text for name, text in os.environ.items() if name not in own}
     with open(f"{place}.log", "a", encoding="utf-8") as log:
         subprocess.Popen(
             [sys.executable, f"{HERE}/preloaded.py", place, session, imports],
