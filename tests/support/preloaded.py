@@ -48,6 +48,8 @@ def serve(place, session, imports):
     if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
         quicken_interpreter()
     quicken_compiler()
+    if "torch._inductor.compile_fx" in sys.modules:
+        _hash_compilers()
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Forks share what no collection touches.
@@ -63,6 +65,15 @@ def serve(place, session, imports):
                 return _follow(connection)
             connection.close()
     sys.exit()
+
+
+def _hash_compilers():
+    """Hash Triton's library and torch's sources, which took each fork that compiles 1.5 s."""
+    from torch._inductor.codecache import torch_key  # noqa: PLC0415
+    from triton.runtime.cache import triton_key  # noqa: PLC0415
+
+    torch_key()
+    triton_key()
 
 
 def _follow(connection):

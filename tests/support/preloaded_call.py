@@ -25,7 +25,9 @@ IMPORTS = "torch._dynamo"
 # What most forks would import by themselves.
 WITH_OPFORGE = (
     f"{IMPORTS} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
-    "opforge.check.run opforge.loading.attach"
+    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels "
+    "triton.experimental.gluon torch._inductor.compile_fx torch._dynamo.repro.after_dynamo "
+    "torch.export._trace torch.distributed.tensor.experimental"
 )
 START_S = 60.0
 
