@@ -41,7 +41,10 @@ def provide_compilers(folder):
 def without_machine_code():
     """Variables for children that build for the stand-in driver, which interprets kernels."""
     ptxas = os.environ.get("OPFORGE_TEST_PTXAS")
-    return {} if ptxas is None else {"TRITON_PTXAS_PATH": ptxas}
+    if ptxas is None:
+        return {}
+    libdevice = Path(__file__).with_name("libdevice.ll")
+    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_LIBDEVICE_PATH": str(libdevice)}
 
 
 def provide_ptxas(folder):
