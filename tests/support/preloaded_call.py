@@ -23,11 +23,13 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 OPFORGE = os.path.realpath(f"{HERE}/../../src")
 IMPORTS = "torch._dynamo"
 # What most forks would import by themselves.
+WITH_COMPILER = (
+    f"{IMPORTS} torch._inductor.compile_fx torch._dynamo.repro.after_dynamo torch.export._trace "
+    "torch.distributed.tensor.experimental triton.experimental.gluon"
+)
 WITH_OPFORGE = (
-    f"{IMPORTS} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
-    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels "
-    "triton.experimental.gluon torch._inductor.compile_fx torch._dynamo.repro.after_dynamo "
-    "torch.export._trace torch.distributed.tensor.experimental"
+    f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
+    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels"
 )
 START_S = 60.0
 
@@ -76,8 +78,10 @@ def _imports(arguments):
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     found = (place for place in places if place and os.path.exists(f"{place}/opforge"))
     is_this_one = os.path.realpath(next(found, "/")) == OPFORGE
+    if not is_this_one:
+        return IMPORTS
     # pytest wants to import its plugins by itself, and opforge is one.
-    return WITH_OPFORGE if is_this_one and arguments[:2] != ["-m", "pytest"] else IMPORTS
+    return WITH_COMPILER if arguments[:2] == ["-m", "pytest"] else WITH_OPFORGE
 
 
 def _start_server(place, session, imports):
