@@ -11,6 +11,7 @@ from opforge.native.ir.program import Library
 from opforge.native.kernels import workers
 from opforge.native.kernels.image_cache import Cache
 from support.native import hand_made
+from support.native.compile_workers import lasting
 from support.standin.driver import AMD, NVIDIA, load_standin
 from support.standin.library import NativeLibrary, OpforgeTensor, build
 
@@ -35,6 +36,13 @@ def pool():
     """Workers that are started once: each imports Triton."""
     with workers.start_pool(2) as executor:
         yield executor
+
+
+@pytest.fixture(scope="module")
+def lasting_workers():
+    """The same for builds that are not given any."""
+    with lasting():
+        yield
 
 
 @functools.cache

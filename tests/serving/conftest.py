@@ -6,8 +6,15 @@ from triton.runtime.jit import JITFunction
 from opforge.serving import serve as serving_state
 from opforge.serving.server import load_extension
 from support.archs import GFX942, SM_80
+from support.native.compile_workers import lasting
 from support.serving import Serving, extension
 from support.standin.driver import AMD, NVIDIA, load_standin
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _lasting_workers():
+    with lasting():
+        yield
 
 
 @pytest.fixture

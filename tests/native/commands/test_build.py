@@ -85,6 +85,9 @@ for op in (broken, broken_again):
 """
 
 
+pytestmark = pytest.mark.usefixtures("lasting_workers")
+
+
 @pytest.fixture(autouse=True)
 def _any_compiler(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
