@@ -213,7 +213,7 @@ def test_a_file_that_is_cut_short_is_refused(dist, tmp_path):
     assert "is damaged" in refused(tmp_path / "dist", NotALibrary, tmp_path).what
 
 
-def test_what_the_package_or_the_adapter_cannot_have_is_told(tmp_path):
+def test_what_the_package_or_the_adapter_cannot_have_is_told(dist, tmp_path):
     program = library("mixed")
     add, plus = program.ops
     gone = (("grad", 0), ("call", "demo::alone", ("grad", 0), ("input", 0)))
@@ -222,7 +222,8 @@ def test_what_the_package_or_the_adapter_cannot_have_is_told(tmp_path):
         schema="demo::get_include(Tensor x, Tensor y) -> Tensor",
     )  # fmt: skip
     alone = dataclasses.replace(add, name="alone", torch_name="demo::alone", schema="")
-    folder = build(dataclasses.replace(program, ops=(add, include, alone)), tmp_path / "dist")
+    mixed = dataclasses.replace(program, ops=(add, include, alone))
+    folder = build(mixed, tmp_path / "dist", dist)
     said = run(str(folder), str(tmp_path), "1").splitlines()
     why = "its backward calls demo::alone, which is not in the wheel"
     assert said[:3] == [
@@ -233,17 +234,17 @@ def test_what_the_package_or_the_adapter_cannot_have_is_told(tmp_path):
     assert ": 2 operators for " in said[3]
 
 
-def test_a_library_without_torch_operators_is_refused(tmp_path):
+def test_a_library_without_torch_operators_is_refused(dist, tmp_path):
     program = library("bare")
     add, _ = program.ops
     bare = dataclasses.replace(program, ops=(dataclasses.replace(add, schema=""),))
-    error = refused(build(bare, tmp_path / "dist"), NotALibrary, tmp_path)
+    error = refused(build(bare, tmp_path / "dist", dist), NotALibrary, tmp_path)
     assert error.found == "add: it is not a torch operator (mode none)"
     assert error.fix == "open it with opforge.native.open"
 
 
-def test_a_name_that_another_package_has_is_refused(tmp_path):
-    folder = build(library("numpy"), tmp_path / "dist")
+def test_a_name_that_another_package_has_is_refused(dist, tmp_path):
+    folder = build(library("numpy"), tmp_path / "dist", dist)
     error = refused(folder, BadLibraryName, tmp_path)
     why = "it would overwrite or hide the package of NumPy"
     assert error.what == f"a Python package cannot be named numpy: {why}"

@@ -1,6 +1,7 @@
 """A small library, as `opforge build --torch --tvm-ffi --jax` would write it."""
 
 import dataclasses
+import hashlib
 
 from opforge.native.artifacts.build_record import make
 from opforge.native.artifacts.fileset import write_output
@@ -28,11 +29,24 @@ def library(name=NAME):
     return dataclasses.replace(whole, name=name, ops=(op, plus))
 
 
-def build(program, folder):
+def build(program, folder, like=None):
     write(program, folder, torch=True, tvm_ffi=True, jax=True)
     compile_library(folder, program.name, flags=("-O0",))
-    compile_adapter(folder, program.name, flags=("-O0",))
+    if like is None:
+        compile_adapter(folder, program.name, flags=("-O0",))
+    else:
+        _copy_adapter(like, folder, program.name)
     return recorded(folder, program.name)
+
+
+def _copy_adapter(like, folder, name):
+    """That of `shipped_ops`, as if it were of this build, where nothing calls it: 3 s less."""
+    content = (like / f"lib/lib{NAME}_torch.so").read_bytes()
+    of_it, of_this = (
+        hashlib.sha256(file.read_bytes()).hexdigest().encode()
+        for file in (like / f"share/{NAME}/manifest.json", folder / f"share/{name}/manifest.json")
+    )
+    (folder / f"lib/lib{name}_torch.so").write_bytes(content.replace(of_it, of_this))
 
 
 def recorded(folder, name):

@@ -171,10 +171,17 @@ native.declare(listed, x=native.tensor("n", dtype="fp32"), sizes=[1, 2], dims={"
 """
 
 
-def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
-    source = write_source(tmp_path, "build_adapted", SOURCE + LISTED)
-    said = built(source, "--arch", "sm_80", "-o", tmp_path / "dist", "--torch")
-    names = {str(path) for path in tree(tmp_path / "dist")}
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A library with a torch adapter, and what was said: 4 s of a C++ compiler."""
+    folder = tmp_path_factory.mktemp("adapted")
+    source = write_source(folder, "build_adapted", SOURCE + LISTED)
+    return folder / "dist", built(source, "--arch", "sm_80", "-o", folder / "dist", "--torch")
+
+
+def test_a_torch_adapter_on_request_with_what_it_cannot_do(adapted):
+    dist, said = adapted
+    names = {str(path) for path in tree(dist)}
     adapter = "src/build_adapted/torch/build_adapted_torch.cpp"
     assert {"lib/libbuild_adapted_torch.so", adapter} <= names
     notes = [line for line in said.splitlines() if line.startswith("note: ")]
@@ -203,19 +210,20 @@ native.declare(doubled, x=native.tensor("n", dtype="fp32"), dims={"n": (0, 100)}
 """
 
 
-def test_a_wheel_on_request_of_the_library_that_was_built(sample, tmp_path):
-    arguments = [sample, "--arch", "sm_80", "-o", tmp_path, "--name"]
-    built(*arguments, "first", "--torch")
-    said = built(*arguments, "second", "--wheel", "--tvm-ffi").splitlines()
-    (wheel,) = tmp_path.glob("*.whl")
+def test_a_wheel_on_request_of_the_library_that_was_built(sample, adapted, tmp_path):
+    # Beside another library, of which a wheel could be made as well.
+    dist = shutil.copytree(adapted[0], tmp_path / "dist")
+    arguments = [sample, "--arch", "sm_80", "-o", dist, "--name", "second", "--wheel", "--tvm-ffi"]
+    said = built(*arguments).splitlines()
+    (wheel,) = dist.glob("*.whl")
     assert said[-1].startswith(f"{wheel}: 1 operator for sm_80, ")
     assert wheel.name.startswith("second-0.0.0-py3-none-manylinux_2_")
     with zipfile.ZipFile(wheel) as archive:
         assert b"__tvm_ffi_twice" in archive.read("second/lib/libsecond.so")
     before = wheel.read_bytes()
     wheel.unlink()
-    unchanged, packed = built(*arguments, "second", "--wheel", "--tvm-ffi").splitlines()
-    assert unchanged == f"{tmp_path}: nothing has changed since the last build of second"
+    unchanged, packed = built(*arguments).splitlines()
+    assert unchanged == f"{dist}: nothing has changed since the last build of second"
     assert packed == said[-1]
     assert wheel.read_bytes() == before
 
