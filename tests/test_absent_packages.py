@@ -1,5 +1,6 @@
 """opforge where Triton or torch is not installed."""
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,18 @@ from support.processes import TORCH_ALONE, environment, python
 
 # Importing a package whose name stands for None raises ModuleNotFoundError.
 WITHOUT = "import sys; sys.modules[{!r}] = None; "
-COMMAND = WITHOUT + "from opforge.cli import main; main(sys.argv[1:])"
+MAIN = "from opforge.cli import main; main(sys.argv[1:])"
+COMMAND = WITHOUT + MAIN
+# Each command in a fork, which imports the rest of opforge by itself.
+EACH = """
+import json, os
+from opforge.cli import main
+for number, command in enumerate(json.loads(sys.argv[1])):
+    if os.fork() == 0:
+        os.dup2(os.open(f"{sys.argv[2]}/said{number}", os.O_CREAT | os.O_WRONLY), 2)
+        main(command)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 
 PLAIN_OPS = """
 from dataclasses import dataclass
@@ -102,27 +114,30 @@ def test_a_build_says_that_triton_is_missing(tmp_path):
 def broken(request, tmp_path):
     """Code that puts a package on the path which is there and does not import."""
 
-    def code(package):
+    def code(package, then=MAIN):
         source = tmp_path / "broken" / package / "__init__.py"
         source.parent.mkdir(parents=True)
         source.write_text("from . import _C\n")
         source.with_name("_C.py").write_text(f"raise {request.param}('libx.so: cannot open')\n")
         path = f"import sys; sys.path.insert(0, {str(tmp_path / 'broken')!r}); "
-        return path + "from opforge.cli import main; main(sys.argv[1:])"
+        return path + then
 
     return code
 
 
-@pytest.mark.parametrize("command", [["list"], ["build"], ["build", "--list"], ["check"], ["tune"]])
-def test_a_command_says_that_torch_does_not_import(tmp_path, broken, command):
+def test_a_command_says_that_torch_does_not_import(tmp_path, broken):
     file = tmp_path / "ops.py"
     file.write_text(PLAIN_OPS)
-    ran = run(broken("torch"), *command, file)
-    assert ran.returncode == 1
-    assert ran.stderr == (
+    commands = [["list"], ["build"], ["build", "--list"], ["check"], ["tune"]]
+    given = json.dumps([[*command, str(file)] for command in commands])
+    ran = run(broken("torch", EACH), given, tmp_path)
+    assert ran.stdout.split() == ["1"] * len(commands), ran.stderr
+    said = [(tmp_path / f"said{number}").read_text() for number in range(len(commands))]
+    told = (
         "Error: torch is installed, but does not import: libx.so: cannot open\n"
         "  fix: pip install --force-reinstall 'torch>=2.11'\n"
     )
+    assert said == [told] * len(commands)
 
 
 def test_a_build_says_that_triton_does_not_import(tmp_path, broken):
