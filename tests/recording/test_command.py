@@ -16,7 +16,7 @@ from opforge.errors import BadOption, OpforgeWarning
 from opforge.recording.journal import Journal, read_folder
 from opforge.recording.model import Missed, RecordedKernel, Recording, read, refuse_unwritable
 from opforge.serving.find import find
-from support.processes import ROOT, environment
+from support.processes import ROOT, environment, python
 
 # Not a preloaded one, which does not read sitecustomize again.
 PYTHON = [sys.executable]
@@ -121,12 +121,13 @@ def test_a_program_that_launches_nothing_is_told(tmp_path):
 
 def test_a_signal_reaches_the_program_and_what_it_launched_is_written(tmp_path):
     out, ready = tmp_path / "launches.json", tmp_path / "ready"
+    # The first import does what a Python that is not preloaded does when it starts.
     code = (
-        "from support.recorded_programs import work; import pathlib, time;"
+        "import sitecustomize; from support.recorded_programs import work; import pathlib, time;"
         f"work(16, 64); pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
     )
     started = subprocess.Popen(
-        [*PYTHON, "-m", "opforge", "record", "-o", str(out), "--", *PYTHON, "-c", code],
+        [*PYTHON, "-m", "opforge", "record", "-o", str(out), "--", python(), "-c", code],
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while not ready.exists():

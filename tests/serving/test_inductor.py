@@ -20,7 +20,7 @@ from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.find import find
 from support import compiled_graphs as texts
-from support.processes import environment
+from support.processes import TORCH_ALONE, environment, python
 from support.serving import READ
 from support.standin.interpreter import Interpreter
 
@@ -385,14 +385,16 @@ def test_a_text_that_does_not_run_is_told(recording):
 
 
 def test_the_commands_see_what_a_program_imports_later(folder, tmp_path):
+    # The first import does what a Python that is not preloaded does when it starts.
     code = (
+        "import sitecustomize; assert 'torch._inductor' not in sitecustomize.sys.modules;"
         "import triton, torch._inductor.async_compile as a; print(a.AsyncCompile.triton.__module__,"
         " hasattr(a.AsyncCompile.triton, '__wrapped__'))"
     )
     for command in (["record", "-o", str(tmp_path / "launches.json")], ["serve", str(folder)]):
         done = subprocess.run(
-            [sys.executable, "-m", "opforge", *command, "--", sys.executable, "-c", code],
-            env=environment(), capture_output=True, text=True, check=False,
+            [sys.executable, "-m", "opforge", *command, "--", python(), "-c", code],
+            env=environment(**TORCH_ALONE), capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("torch._inductor.async_compile True\n")

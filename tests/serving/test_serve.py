@@ -28,7 +28,7 @@ from opforge.serving import serve as serving
 from opforge.serving.build import build
 from support.archs import gfx, sm
 from support.own_autotuner import own_autotuner
-from support.processes import ROOT, environment
+from support.processes import ROOT, TORCH_ALONE, environment, python
 from support.served_folders import interpret
 from support.served_kernels import (
     Size,
@@ -674,14 +674,14 @@ def test_the_command_serves_a_program(folder):
 def test_the_command_writes_what_was_served(folder, tmp_path):
     # There is no GPU to launch on, so a process tells of launches that were not made.
     code = (
-        "import triton; from opforge.serving.serve import _current as now;"
+        "import sitecustomize, triton; from opforge.serving.serve import _current as now;"
         "now.server.handed_over['m:k', 'why'] += 2"
     )
     command = [sys.executable, "-m", "opforge", "serve", "--counts"]
-    program = [folder, "--", sys.executable, "-c", code]
+    program = [folder, "--", python(), "-c", code]
     done = subprocess.run(
         [*command, tmp_path / "counts.json", *program],
-        env=environment(), capture_output=True, text=True, check=False,
+        env=environment(**TORCH_ALONE), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "counts.json").read_text()) == {
