@@ -31,6 +31,8 @@ WITH_OPFORGE = (
     f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
     "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels"
 )
+# What OPFORGE_TEST_IMPORTS may name; any other text is the modules themselves.
+SETS = {"compiler": WITH_COMPILER}
 START_S = 60.0
 
 
@@ -74,7 +76,8 @@ def _connect(folder, session, imports):
 
 def _imports(arguments):
     if "OPFORGE_TEST_IMPORTS" in os.environ:
-        return os.environ["OPFORGE_TEST_IMPORTS"]
+        named = os.environ["OPFORGE_TEST_IMPORTS"]
+        return SETS.get(named, named)
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     found = (place for place in places if place and os.path.exists(f"{place}/opforge"))
     is_this_one = os.path.realpath(next(found, "/")) == OPFORGE

@@ -68,7 +68,7 @@ def _command(place, command):
 # For children in which opforge must not find torch's compiler and Triton imported already.
 TORCH_ALONE = {"OPFORGE_TEST_IMPORTS": "torch"}
 # For those in which it matters when opforge is imported.
-WITHOUT_OPFORGE = {"OPFORGE_TEST_IMPORTS": "torch._dynamo"}
+WITHOUT_OPFORGE = {"OPFORGE_TEST_IMPORTS": "compiler"}
 
 
 def environment(*folders, **variables):

@@ -10,6 +10,7 @@ done first must give what it gives in one.
 import copy
 import ctypes
 import gc
+import importlib
 import json
 import os
 import sys
@@ -436,16 +437,28 @@ def in_a_process(function, folder):
         return json.loads(text) if text else "the process died"
 
 
+# What torch imports when something is first traced or differentiated.
+LATER = (
+    "torch._dynamo.backends.debugging", "torch._decomp.decompositions_for_jvp",
+    "torch._subclasses.schema_check_mode", "sympy.tensor.tensor", "numpy.ctypeslib",
+)  # fmt: skip
+
+
 def main(folder):
     from support.standin.driver import load_standin
 
+    for name in LATER:
+        importlib.import_module(name)
     standin = load_standin()
     standin.reset()
     standin.execute = execute
     compared = {**AFTER_LOADING, **ALONE}
     found = {n: in_a_process(f, folder) for n, f in {**compared, **QUICK_ONLY}.items()}
 
-    import opforge.registry  # noqa: F401  # from here on there is one
+    # From here on there is a registry, and all that would be imported with it.
+    import opforge.loading.attach
+    import opforge.op
+    import opforge.registry  # noqa: F401
 
     for name, function in compared.items():
         found[name] = [found[name], in_a_process(function, folder)]
