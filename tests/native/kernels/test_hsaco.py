@@ -329,7 +329,7 @@ def test_a_gluon_kernel_for_other_warps_is_refused(compiled):
 
 
 def test_too_much_shared_memory_is_refused_at_the_build(compiled):
-    tiles = {"BM": 256, "BN": 256, "BK": 128}
+    tiles = {"BM": 32, "BN": 32, "BK": 512}
     wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), num_stages=4)
     with pytest.raises(KernelFailed, match=r"bytes of shared memory, and gfx942 has 65536"):
         compiled(wanted)
