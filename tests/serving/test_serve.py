@@ -695,18 +695,22 @@ def test_the_command_writes_what_was_served(folder, tmp_path):
 
 
 def test_a_variable_serves_a_program_where_the_wheel_is_installed(folder, tmp_path):
-    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     source = tmp_path / "source"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, source)
-    subprocess.run([*wheel, "-w", tmp_path, source], check=True)
+    # As pip does.
+    wheel = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", wheel], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
     (made,) = tmp_path.glob("*.whl")
     shutil.unpack_archive(made, tmp_path / "site", "zip")
     # As Python does with site-packages when it starts.
     code = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); {SAYS}"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"OPFORGE_SERVE": str(folder)},
+        [python(), "-c", code], env=os.environ | TORCH_ALONE | {"OPFORGE_SERVE": str(folder)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
