@@ -1,8 +1,10 @@
 """Builds on a dask cluster: a real one where dask is installed, and a stand-in everywhere."""
 
+import os
 import sys
 from concurrent.futures import Future
 from types import ModuleType
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -195,6 +197,7 @@ def test_without_dask_the_error_says_what_to_install(monkeypatch, source, tmp_pa
     assert "fix: pip install distributed" in done.stderr
 
 
+@mock.patch.dict(os.environ)  # dask leaves variables there
 @pytest.mark.filterwarnings("default")  # dask's own
 def test_a_local_cluster_compiles_what_this_machine_would(source, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed", reason="needs dask's package distributed")
