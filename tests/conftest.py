@@ -68,6 +68,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def shared_by_workers(tmp_path_factory):
     """Caches for compiled kernels and C objects, and one preloaded Python, for all children."""
+    if "OPFORGE_TEST_PYTHON" in os.environ:
+        yield  # to a test's own pytest, which has them
+        return
     import torch  # noqa: PLC0415
 
     folder, session = tmp_path_factory.getbasetemp(), os.getpid()
@@ -79,7 +82,7 @@ def shared_by_workers(tmp_path_factory):
         if not torch.cuda.is_available():
             patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
-        if torch.version.cuda is None and "OPFORGE_TEST_PYTHON" not in os.environ:
+        if torch.version.cuda is None:
             patch.setenv("OPFORGE_TEST_PYTHON", provide_python(folder / "preloaded", session))
         yield
 
