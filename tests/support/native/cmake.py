@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import opforge
-from support.processes import environment, python
+from support.processes import environment, python, without_machine_code
 from support.standin.driver import build_standin
 
 CMAKE_DIR = Path(opforge.__file__).parent / "cmake"
@@ -51,10 +51,14 @@ class Project:
 
 
 def environment_of(cache):
-    """A cache for projects, and this Python first on the path."""
+    """A cache for projects, this Python first on the path, and no machine code."""
     drop = {"OPFORGE_PYTHON_EXECUTABLE", "VIRTUAL_ENV", "TRITON_INTERPRET"}
     kept = {name: value for name, value in environment().items() if name not in drop}
-    return kept | {
-        "OPFORGE_CACHE_DIR": str(cache),
-        "PATH": os.pathsep.join([str(Path(python()).parent), os.environ["PATH"]]),
-    }
+    return (
+        kept
+        | without_machine_code()
+        | {
+            "OPFORGE_CACHE_DIR": str(cache),
+            "PATH": os.pathsep.join([str(Path(python()).parent), os.environ["PATH"]]),
+        }
+    )
