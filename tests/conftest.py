@@ -3,6 +3,7 @@
 The process that starts the workers reads this, too, and would import torch for 3 s before it does.
 """
 
+import atexit
 import contextlib
 import gc
 import itertools
@@ -30,7 +31,7 @@ os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A full collection goes through all of torch, which takes 0.4 s. Tests that need one ask for it,
 # and what is collected before the first of them is not garbage.
-gc.set_threshold(20_000, 20, 20)
+gc.set_threshold(20_000, 20, 10_000)
 gc.disable()
 
 
@@ -48,6 +49,9 @@ LONG = (
 
 def pytest_sessionstart(session):
     rewrite_share(session.config)
+    if hasattr(session.config, "workerinput"):
+        # One of the last things a worker does: taking torch down takes a second.
+        atexit.register(os._exit, 0)
     if "PYTEST_XDIST_WORKER" not in os.environ and session.config.getoption("numprocesses", None):
         return
     import torch  # noqa: PLC0415
