@@ -66,6 +66,7 @@ class Subject:
     settings: Settings = Settings()
     # What one row made and another needs.
     cached: dict[str, Any] = field(default_factory=dict)
+    _expected: list[tuple[OpCall, CallResult]] = field(default_factory=list)
 
     @functools.cached_property
     def info(self) -> OpInfo:
@@ -111,11 +112,11 @@ class Subject:
         """What eager gives for one of `calls`, made once: interpreted kernels take long."""
         if call is self.call:
             return self.eager
-        key = f"eager {id(call)}"
-        if key not in self.cached:
-            self.cached[key] = self.run(call)
-        result: CallResult = self.cached[key]
-        return result
+        for known, result in self._expected:
+            if known is call:
+                return result
+        self._expected.append((call, self.run(call)))
+        return self._expected[-1][1]
 
     @functools.cached_property
     def needs_gpu(self) -> bool:
