@@ -5,6 +5,7 @@ a second one, with Triton's interpreter or on a GPU, which runs tests/ops/calls_
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,8 @@ ON_GPU = DEVICE == "cuda"
 # Whose stand-in.
 VENDOR = os.environ.get("OPFORGE_TEST_VENDOR", "nvidia")
 
+# Vendors of the stand-ins that a library without an architecture is for.
+VENDORS = ("nvidia", "amd")
 MODES = ("eager", "compiled", "exported", "native")
 # Relative errors against double precision.
 LIMITS = {
@@ -30,18 +33,23 @@ LIMITS = {
 }
 
 
-def build(folder, *wanted, arch="", vendor="nvidia"):
+def build(folder, *wanted, arch=""):
     """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`.
 
-    Without an architecture, for the vendor's stand-in driver.
+    Without an architecture, for the stand-in drivers of both vendors.
     """
-    command = [python(), "-m", "support.ops.subset", str(folder), arch or vendor, *wanted]
+    command = [python(), "-m", "support.ops.subset", str(folder), arch or "stand-ins", *wanted]
     _run(command, environment(**({} if arch else without_machine_code())))
     return folder
 
 
 def run_calls(folder, *files, device="cpu", only="", vendor="nvidia"):
-    """Run `calls_*.py` in a separate process, against a built library."""
+    """Run `calls_*.py` in a separate process, against a built library.
+
+    On the stand-in for AMD's driver only natively: in Python the operators are the same there.
+    """
+    if vendor == "amd":
+        only = "native"
     variables = {
         "OPFORGE_TEST_BUILT": str(folder),
         "OPFORGE_TEST_DEVICE": device,
@@ -50,6 +58,14 @@ def run_calls(folder, *files, device="cpu", only="", vendor="nvidia"):
     if device == "cpu":
         variables["TRITON_INTERPRET"] = "1"
     return _run_pytest(files, variables, only)
+
+
+def count_passed(said):
+    """How many tests passed, of a run that skipped none."""
+    passed = re.search(r"(\d+) passed", said)
+    assert passed is not None, said
+    assert "skipped" not in said, said
+    return int(passed[1])
 
 
 def run_traces(*files):

@@ -1,8 +1,8 @@
 """Builds a part of the tree: `python -m support.ops.subset FOLDER ARCH add mul:fp32,i8 mul:u64@2`.
 
 All of an operator, or some of its dtypes, in some ranks: a whole library is compiled in minutes,
-and tests mostly need less. With the name of a vendor for an ARCH it is for the vendor's stand-in
-driver, with little code.
+and tests mostly need less. With `stand-ins` for an ARCH it is for the stand-in drivers of both
+vendors, with little code.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from opforge.registry import registry
 from support.uncompiled import Uncompiled
 
 # What the stand-ins present.
-ON_STAND_INS = {"nvidia": "sm_80", "amd": "gfx942"}
+ON_STAND_INS = ["sm_80", "gfx942"]
 
 
 def narrowed(declaration, dtypes, ranks):
@@ -52,8 +52,8 @@ def main(folder, arch, *wanted):
     for name, kept in parts.items():
         keep_declarations(registry.get(by_name[name]), kept)
     ops = [by_name[name] for name in parts]
-    if arch in ON_STAND_INS:
-        native.build(ops, folder, archs=[ON_STAND_INS[arch]], executor=Uncompiled(), cache=None)
+    if arch == "stand-ins":
+        native.build(ops, folder, archs=ON_STAND_INS, executor=Uncompiled(), cache=None)
     else:
         native.build(ops, folder, archs=[arch])
 
