@@ -44,9 +44,9 @@ def folder(tmp_path_factory):
 
 def start(folder, *arguments):
     """`opforge build`; all builds of a folder share their kernels."""
-    variables = {"OPFORGE_CACHE_DIR": str(folder / "cache"), **without_machine_code()}
+    variables = without_machine_code() | {"OPFORGE_CACHE_DIR": str(folder / "cache")}
     return subprocess.Popen(
-        [python(), "-m", "support.uncompiled", "build", *map(str, arguments)],
+        [python(), "-m", "opforge", "build", *map(str, arguments)],
         env=environment(**variables), cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

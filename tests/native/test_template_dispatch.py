@@ -20,28 +20,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-# A Python whose `-m opforge build` compiles one variant of each kernel, and lowers the others.
-UNCOMPILED = """#!/bin/sh
-case "$*" in
-"-B -m opforge build "*) shift 3 && exec {0} -B -m support.uncompiled "$@" ;;
-esac
-exec {0} "$@"
-"""
-
-
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     """A copy of the example, and where it is built."""
     folder = tmp_path_factory.mktemp("dispatch")
-    program = folder / "python"
-    program.write_text(UNCOMPILED.format(python()))
-    program.chmod(0o755)
     ignored = shutil.ignore_patterns("__pycache__", "build")
     shutil.copytree(EXAMPLE, folder / "source", ignore=ignored)
     given = [
         "-DCMAKE_CXX_FLAGS=-Werror",
         f"-Dopforge_DIR={CMAKE_DIR}",
-        f"-DOPFORGE_PYTHON_EXECUTABLE={program}",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={python()}",
     ]
     variables = environment_of(folder / "cache")
     return Project(folder / "source", folder / "build", variables, arguments=given)

@@ -43,8 +43,12 @@ def without_machine_code():
     ptxas = os.environ.get("OPFORGE_TEST_PTXAS")
     if ptxas is None:
         return {}
-    libdevice = Path(__file__).with_name("libdevice.ll")
-    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_LIBDEVICE_PATH": str(libdevice)}
+    return {
+        "TRITON_PTXAS_PATH": ptxas,
+        "TRITON_LIBDEVICE_PATH": str(Path(__file__).with_name("libdevice.ll")),
+        # Not what builds with machine code read.
+        "OPFORGE_CACHE_DIR": str(Path(ptxas).with_name("images")),
+    }
 
 
 def provide_ptxas(folder):

@@ -1,7 +1,5 @@
 """Images without code, for libraries whose kernels the stand-in driver interprets.
 
-    python -m support.uncompiled build ops.py ...     # as `opforge build`
-
 Compiling takes most of the time of a build. Every variant is lowered to Triton's text, where an
 author's mistakes show, and one of each kernel is compiled; for AMD's GPUs one of each kernel's
 lists of arguments, which are read from the objects. Images of different variants differ.
@@ -12,7 +10,6 @@ import hashlib
 import re
 from concurrent.futures import Executor, Future
 
-from opforge import cli
 from opforge._compat import compiling, tma
 from opforge.native.kernels import workers
 
@@ -74,6 +71,6 @@ def image_of(job, function):
     )
 
 
-if __name__ == "__main__":
+def install():
+    """Instead of the workers of every build of this process."""
     workers.start_pool = lambda _: Uncompiled()
-    cli.main()
