@@ -42,9 +42,30 @@ def pytest_addoption(parser):
 # Files that take longest go first, so that all workers end at about the same time.
 LONG = (
     "tests/docs/", "tests/ops/", "tests/native/test_end_to_end", "tests/aoti_package/",
-    "tests/loading/", "tests/check/test_examples", "tests/native/test_template_dispatch",
-    "tests/native/test_cmake_packages", "tests/test_examples",
+    "tests/fuzz/", "tests/loading/", "tests/check/test_examples", "tests/shipping/",
+    "tests/native/test_template_dispatch", "tests/native/test_cmake_packages",
+    "tests/test_examples",
 )  # fmt: skip
+
+
+# Folders whose files share what one worker builds for them.
+SHARING = tuple(
+    f"tests/{name}/" for name in ("aoti_package", "fuzz", "loading", "report", "shipping")
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            folder = next(filter(nodeid.startswith, SHARING), None)
+            return folder or super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_sessionstart(session):
