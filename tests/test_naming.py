@@ -5,6 +5,7 @@ import itertools
 import linecache
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import types
@@ -390,6 +391,25 @@ def test_a_function_defined_in_a_function_twice_is_refused(op_name):
     define()
     with pytest.raises(DuplicateOp, match="is defined twice"):
         define()
+
+
+def test_a_file_that_is_loaded_under_two_names_is_told_so(folder, module_name):
+    write(
+        folder,
+        module_name,
+        f"""
+@opforge.op("{module_name}::f")
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+""",
+    )
+    module = importlib.import_module(module_name)
+    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice") as caught:
+        runpy.run_path(module.__file__, run_name="other_name")
+    assert f"found: its file is loaded twice, as {module_name} and as other_name" in str(
+        caught.value
+    )
+    assert "fix: import it under one name" in str(caught.value)
 
 
 def test_a_local_function_of_a_reloaded_module_is_refused(folder, module_name):

@@ -386,7 +386,7 @@ def package(
     "--widen",
     multiple=True,
     metavar="KERNEL:NAME=LOW..HIGH",
-    help="Of a recording: more values of a constant; repeatable.",
+    help="For a recording: build these values of a constant, too; repeatable.",
 )
 def build(
     *, only_list: bool, force: bool, as_wheel: bool, widen: tuple[str, ...], **given: Any
@@ -532,8 +532,8 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
 
     Each of TARGETS is a module or file, module:op, a folder of Python files, or a recording of
     `opforge record`. If some cannot be loaded, the errors go to stderr, the others are listed, and
-    the exit status is 1; likewise what `opforge build` would refuse of a folder with one subfolder
-    per operator, as ops/add/op.py.
+    the exit status is 1. In a folder with one subfolder per operator (ops/add/op.py), it also
+    reports what `opforge build` would refuse.
     """
     from .recording import command as recording
 

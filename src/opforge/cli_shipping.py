@@ -115,7 +115,7 @@ def wheel(folder: str, output: str, **given: Any) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option(
-    "--fail-on", metavar="LIMITS", help='What must not be: "spills>0,bytes>20MB,uncovered>0".'
+    "--fail-on", metavar="LIMITS", help='Exit with 1 if one holds: "spills>0,bytes>20MB".'
 )
 @click.pass_context
 def report(

@@ -133,10 +133,16 @@ class Registry:
 
     def _refuse_other(self, old: Entry, new: Definition) -> None:
         if not _redefines(old, new.fn):
+            found = f"already defined at {old.location}, again at {new.location}"
+            fix = "rename one of them, or opforge.unregister the first"
+            first, second = old.fn.__module__, new.fn.__module__
+            if old.location == new.location and first != second:
+                found = f"its file is loaded twice, as {first} and as {second}"
+                fix = "import it under one name; a script's ops go into a module that it imports"
             raise DuplicateOp(
                 f"{new.name} is defined twice",
-                found=f"already defined at {old.location}, again at {new.location}",
-                fix="rename one of them, or opforge.unregister the first",
+                found=found,
+                fix=fix,
                 op=new.name,
                 location=new.location,
             )

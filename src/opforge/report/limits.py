@@ -36,7 +36,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Limit:
-    """What must not be: `bytes > 20MB`."""
+    """What a report must not exceed: `bytes > 20MB`."""
 
     metric: Metric
     comparison: str

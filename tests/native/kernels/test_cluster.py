@@ -113,7 +113,7 @@ def test_operators_are_compiled_by_the_workers_of_the_address(dask, source, tmp_
     assert client.closed
     count = len(client.submitted)
     assert count > 0
-    assert f"compiling {count} kernel variants" in done.stderr
+    assert f"compiling {count} images" in done.stderr
     assert f"compiled {count} of {count}" in done.stderr
 
     again = build(source, "--sources-only", "-o", tmp_path / "dist")

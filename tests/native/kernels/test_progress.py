@@ -22,7 +22,7 @@ def test_lines_say_start_notes_and_end():
     file = io.StringIO()
     a_build(Lines(file))
     assert file.getvalue().splitlines() == [
-        "compiling 3 kernel variants",
+        "compiling 3 images",
         "cache entry ignored [1]",
         "compiled 3 of 3 (1 cached, 1 failed)",
     ]

@@ -116,7 +116,7 @@ class Lines(Progress):
         super().start(total)
         self._due.wait()
         if total:
-            self._say(f"compiling {total} kernel variant{'s' if total != 1 else ''}")
+            self._say(f"compiling {total} image{'s' if total != 1 else ''}")
 
     def done(self, compiled: Compiled) -> None:
         super().done(compiled)
