@@ -285,6 +285,7 @@ def test_something_other_than_an_optional_tensor_is_refused(returning):
     assert "returned int" in wrong(returning(Optional[Tensor], lambda x: 3), X)
 
 
+@pytest.mark.filterwarnings("ignore:.*returns nothing and declares no writes")
 def test_a_value_where_none_is_promised_is_refused(returning):
     text = wrong(returning(None, lambda x: x + 1), X)
     assert "the body returned a value, but its annotation says None" in text

@@ -206,6 +206,7 @@ def test_a_wrong_fake_is_refused_when_compiled(op_name, wrong):
         (tuple[Tensor], lambda x: x + 1, "returned Tensor, but the op's annotation says a tuple"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*returns nothing and declares no writes")
 def test_a_fake_is_held_to_each_kind_of_annotation(op_name, annotation, fake, text):
     def op(x):
         raise NotImplementedError

@@ -14,6 +14,7 @@ from opforge.errors import (
     BadOption,
     MissingBackward,
     MutatedLeaf,
+    OpforgeWarning,
     UnknownArgument,
     WrongReturn,
 )
@@ -674,10 +675,16 @@ def test_an_op_that_returns_nothing_but_gives_something_is_refused(op_name):
 def test_an_op_without_outputs_and_mutations_runs(op_name):
     seen = []
 
-    @opforge.op(op_name())
     def note(x: Tensor, cfg: Inner | None = None) -> None:
         seen.append(x.shape)
 
+    name = op_name()
+    with pytest.warns(OpforgeWarning) as caught:
+        note = opforge.op(note, name=name)
+    text = str(caught[0].message)
+    assert text.startswith(f"{name} ({__file__}:")
+    assert "returns nothing and declares no writes, so torch.compile and torch.export drop" in text
+    assert 'fix: name what the body changes, mutates_args=["x"], or return a tensor' in text
     assert note(torch.zeros(2)) is None
     assert note(torch.zeros(2, requires_grad=True)) is None
     assert len(seen) == 2

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadSchema, DuplicateOp, UnregisteredOp
+from ..errors import BadSchema, DuplicateOp, UnregisteredOp, warn
 from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
@@ -247,6 +247,8 @@ def register(
     `amended` is what the op was until now; its handle stays. A failure leaves nothing behind.
     """
     name, lowered = definition.name, definition.lowered
+    if amended is None and not lowered.returns and not lowered.mutated:
+        warn(_dropped(definition))
     try:
         defined = known or _define(definition)
     except (RuntimeError, ValueError) as error:
@@ -269,6 +271,16 @@ def register(
     for node in (*nodes, lowered.signature.returns):
         register_records(node)
     return Registration(definition, defined, generated, handle, device_kernels)
+
+
+def _dropped(definition: Definition) -> str:
+    tensor = next((a.path for a in definition.lowered.tensors), None)
+    written = f'name what the body changes, mutates_args=["{tensor}"], or ' if tensor else ""
+    return (
+        f"{definition.name} ({definition.location}) returns nothing and declares no writes, so "
+        f"torch.compile and torch.export drop its calls\n"
+        f"  fix: {written}return a tensor that the caller uses"
+    )
 
 
 def _define(definition: Definition) -> _compat.DefinedOp:
