@@ -262,6 +262,7 @@ class Pair(NamedTuple):
         (None, ()),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*returns nothing and declares no writes")
 def test_outputs_are_numbered(make_op, returns, names):
     def fn(x: Tensor) -> returns:
         return x
