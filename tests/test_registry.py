@@ -4,7 +4,6 @@
 # ruff: noqa: UP045
 
 import copy
-import gc
 import inspect
 import linecache
 import pickle
@@ -488,14 +487,14 @@ def test_whatever_is_asked_is_op_answers():
     assert not any(opforge.is_op(thing) for thing in (torch.ops, Eager(), Eager, None, 3, torch))
 
 
-def test_an_op_that_is_freed_late_leaves_its_successor_alone(op_name):
+def test_an_op_that_is_freed_late_leaves_its_successor_alone(op_name, collect):
     name = op_name()
     op = opforge.op(plus_one, name=name, mode="custom_op")
     kept = [registry.get(op).registration]
     opforge.unregister(op)
     again = opforge.op(plus_one, name=name, mode="custom_op")
     kept.clear()
-    gc.collect()
+    collect()
     space, _, short = name.partition("::")
     assert getattr(getattr(torch.ops, space), short).default is again
     assert f"{space}/{short}/Autograd" in torch.library._impls

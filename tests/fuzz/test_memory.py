@@ -93,12 +93,19 @@ print(json.dumps(growth(call, COUNT, 1000)))
 """
 
 
-def measured(code, **values):
-    given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-    return json.loads(run_python(MEASURE + given + code))
+@pytest.fixture
+def measured(tmp_path):
+    def run(code, **values):
+        given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+        # Of a fake that is not in a file, torch looks for the module in all modules, for 8 s.
+        program = tmp_path / "measured.py"
+        program.write_text(MEASURE + given + code)
+        return json.loads(run_python(str(program)))
+
+    return run
 
 
-def test_names_that_come_and_go_leave_no_more_than_torchs_own():
+def test_names_that_come_and_go_leave_no_more_than_torchs_own(measured):
     ours, torchs = measured(NAMES, COUNT=10_000 if SECONDS else 300)
     # Both keep what torch has of a name, of a backward, too: 4 kB and 3 kB. It was 18 kB.
     # A few hundred names are too few to tell a kilobyte from what the process does besides.
@@ -113,7 +120,7 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def test_calls_leave_nothing(folder):
+def test_calls_leave_nothing(folder, measured):
     # Three calls each.
     count = 350_000 if SECONDS else 5000
     # The allocator's pages come and go: some 70 kB, however many calls there are.

@@ -3,7 +3,6 @@
 import concurrent.futures
 import dataclasses
 import enum
-import gc
 import warnings
 import weakref
 from typing import NamedTuple
@@ -518,12 +517,12 @@ def test_forward_mode_of_other_tensors_is_allowed(cube):
     assert x.grad.tolist() == [3.0, 3.0]
 
 
-def test_hundreds_of_calls_keep_nothing_alive(cube):
+def test_hundreds_of_calls_keep_nothing_alive(cube, collect):
     x = leaf(2)
     first = weakref.ref(cube(x).grad_fn)
     for _ in range(100):
         cube(x).sum().backward()
-    gc.collect()
+    collect()
     assert first() is None
 
 

@@ -1,6 +1,5 @@
 """What changes between two readings is seen by the second; nothing that was read stays alive."""
 
-import gc
 import types
 import weakref
 
@@ -176,14 +175,14 @@ def test_a_function_in_the_place_of_one_that_is_gone_is_told_from_it(monkeypatch
 
 
 @pytest.mark.parametrize("inner", [does_nothing, launches_double])
-def test_a_reading_keeps_no_function_and_no_module_alive(inner):
+def test_a_reading_keeps_no_function_and_no_module_alive(inner, collect):
     module = types.ModuleType("short_lived")
     read = types.FunctionType(by_helper.__code__, vars(module))
     vars(module).update(by_global=closing_over(inner), own=read)
     names(read)
     kept = [weakref.ref(thing) for thing in (module, read, module.by_global)]
     del module, read
-    gc.collect()
+    collect()
     assert [ref() for ref in kept] == [None, None, None]
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import dataclasses
-import gc
 import sys
 from dataclasses import dataclass
 
@@ -100,7 +99,7 @@ def test_without_maps_the_parts_and_flags_are_passed(serving, flags):
     assert seen == [(0x7000_0000, 16, 12, 12, 1, *[True] * flags, 16, 12, 12, 1, 5)]
 
 
-def test_an_image_that_takes_the_place_of_another_has_its_own_maps(serving):
+def test_an_image_that_takes_the_place_of_another_has_its_own_maps(serving, collect):
     """What is kept for a launch is not found by where its image was."""
     for swizzle in (0, 1):
         launch = kernel_of(serving, (7, 4, swizzle, False, (8, 4)))
@@ -112,7 +111,7 @@ def test_an_image_that_takes_the_place_of_another_has_its_own_maps(serving):
         serving.module.unload()
         del launch
         serving.images.clear()
-        gc.collect()
+        collect()
 
 
 def test_layouts_are_compared_by_their_texts(serving):
@@ -225,7 +224,7 @@ def test_what_is_not_a_map_or_a_descriptor_is_refused(serving):
         serving.module.Kernel("k", (), serving.hand_over, (), {}, "", (CLASSES[0],) * 5)
 
 
-def test_nothing_of_a_descriptor_is_kept_but_its_layout(serving):
+def test_nothing_of_a_descriptor_is_kept_but_its_layout(serving, collect):
     layout, other = object(), object()
     launch = kernel_of(serving, MAP, layout=repr(layout))
     given, wrong = described(Laid, layout=layout), described(Laid, layout=other)
@@ -240,5 +239,5 @@ def test_nothing_of_a_descriptor_is_kept_but_its_layout(serving):
     assert [sys.getrefcount(one) for one in tracked] == before
     counted = sys.getrefcount(layout)
     del launch
-    gc.collect()
+    collect()
     assert sys.getrefcount(layout) == counted - 1

@@ -1,6 +1,5 @@
 """Kernels and what is added to them, and everything that they refuse."""
 
-import gc
 import sys
 import weakref
 
@@ -127,7 +126,7 @@ class Owner:
         return given
 
 
-def test_a_kernel_in_a_cycle_is_collected(serving):
+def test_a_kernel_in_a_cycle_is_collected(serving, collect):
     owner = Owner()
     owner.kernel = serving.module.Kernel(
         "k", (param("n", default=owner),), owner.hand_over, (([owner], "r"),)
@@ -136,5 +135,5 @@ def test_a_kernel_in_a_cycle_is_collected(serving):
     owner.launch = owner.kernel.bind(owner)
     gone = weakref.ref(owner)
     del owner
-    gc.collect()
+    collect()
     assert gone() is None

@@ -1,7 +1,6 @@
 """Launches: how arguments are bound, which variant is taken, and what the driver gets."""
 
 import contextlib
-import gc
 import math
 import os
 import subprocess
@@ -520,7 +519,7 @@ def test_what_device_and_stream_raise_is_raised(serving, standin):
     assert standin.launches == []
 
 
-def test_nothing_leaks(serving):
+def test_nothing_leaks(serving, collect):
     kernel = serving.kernel(param("x"), param("n"), param("s", default=1.25), BLOCK)
     block, alpha, warps, number = 12345, 2.5, 54321, 98765
     image = serving.image(scratch=(8, 8))
@@ -555,11 +554,11 @@ def test_nothing_leaks(serving):
     tracemalloc.start()
     for _ in range(100):
         calls()
-    gc.collect()
+    collect()
     held = tracemalloc.get_traced_memory()[0]
     for _ in range(1000):
         calls()
-    gc.collect()
+    collect()
     held = tracemalloc.get_traced_memory()[0] - held
     tracemalloc.stop()
     # One number per call would be 32 KB.
