@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from support.messages import send_less
 from support.processes import provide_compilers, provide_ptxas, provide_python
 from support.quickened import quicken_compiler
 from support.quickened_interpreter import quicken_interpreter
@@ -58,19 +59,15 @@ SHARING = tuple(
 def pytest_xdist_make_scheduler(config, log):
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
+    from support.scheduling import Scheduling  # noqa: PLC0415
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            folder = next(filter(nodeid.startswith, SHARING), None)
-            return folder or super()._split_scope(nodeid)
-
-    return Scheduling(config, log)
+    return Scheduling(config, log, SHARING)
 
 
 def pytest_sessionstart(session):
     rewrite_share(session.config)
     if hasattr(session.config, "workerinput"):
+        send_less(session.config)
         # One of the last things a worker does: taking torch down takes a second.
         atexit.register(os._exit, 0)
     if "PYTEST_XDIST_WORKER" not in os.environ and session.config.getoption("numprocesses", None):
