@@ -13,7 +13,12 @@ import sys
 import pytest
 
 from support.messages import send_less
-from support.processes import provide_compilers, provide_ptxas, provide_python
+from support.processes import (
+    is_torch_for_cuda,
+    provide_compilers,
+    provide_ptxas,
+    provide_python,
+)
 from support.quickened import quicken_compiler
 from support.quickened_interpreter import quicken_interpreter
 from support.rewriting import rewrite_share
@@ -64,6 +69,15 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log, SHARING)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config, specs):
+    # Workers are forks of one process, which imports torch and its compiler for 4 s.
+    if not is_torch_for_cuda():
+        folder = config._tmp_path_factory.getbasetemp()
+        for spec in specs:
+            spec.python = provide_python(folder / "preloaded", os.getpid())
+
+
 def pytest_sessionstart(session):
     rewrite_share(session.config)
     if hasattr(session.config, "workerinput"):
@@ -110,7 +124,7 @@ def shared_by_workers(tmp_path_factory):
         if not torch.cuda.is_available():
             patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
-        if torch.version.cuda is None:
+        if not is_torch_for_cuda():
             patch.setenv("OPFORGE_TEST_PYTHON", provide_python(folder / "preloaded", session))
         yield
 

@@ -6,7 +6,8 @@ caller's arguments, variables, folder and files. There is a server for each set 
 torch and Triton read while they are imported, and one without opforge for programs that may not see
 it; what reads its own when a process starts, as the linker does, is run without a server.
 OPFORGE_TEST_IMPORTS names what a server imports instead: `torch` is without compiler and Triton.
-Servers end with the process SESSION.
+The first server is a process of its own, and the others are forks of it and of each other. Workers
+of xdist are forks, too. Servers end with the process SESSION.
 """
 
 import atexit
@@ -75,9 +76,10 @@ def _follow(connection):
         request = marshal.loads(said.read())
     process = os.fork()
     if process:
-        connection.sendall(f"{process}\n".encode())
-        _, status = os.waitpid(process, 0)
-        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # who starts a server does not wait for its end
+            connection.sendall(f"{process}\n".encode())
+            _, status = os.waitpid(process, 0)
+            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     connection.close()
     for number, file in enumerate(files):
@@ -94,15 +96,13 @@ def run(arguments, variables, folder):
     """What the interpreter does with its arguments, in this process."""
     import multiprocessing.spawn  # noqa: F401, PLC0415  # it keeps the real Python for its own
 
-    fork_compile_workers()
     os.environ.clear()
     os.environ.update(variables)
-    if variables.get("TRITON_PTXAS_PATH", "") == variables.get("OPFORGE_TEST_PTXAS"):
-        compile_few_kernels()
-    sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
+    if arguments[0] == "-u":  # a worker of xdist
+        arguments = arguments[1:]
+    elif arguments[0] != __file__:  # another server
+        quicken_child(variables)
     os.chdir(folder)
-    # Tests run on every core already.
-    os.sched_getaffinity = lambda _: {0}
     if arguments[0] == "-B":
         sys.dont_write_bytecode = True
         arguments = arguments[1:]
@@ -121,6 +121,16 @@ def run(arguments, variables, folder):
         main.__file__ = program
         text = Path(program).read_text()
     exec(compile(text, getattr(main, "__file__", "<string>"), "exec"), main.__dict__)
+
+
+def quicken_child(variables):
+    """Save a program what tests do not need of it."""
+    fork_compile_workers()
+    if variables.get("TRITON_PTXAS_PATH", "") == variables.get("OPFORGE_TEST_PTXAS"):
+        compile_few_kernels()
+    sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
+    # Tests run on every core already.
+    os.sched_getaffinity = lambda _: {0}
 
 
 def fork_compile_workers():

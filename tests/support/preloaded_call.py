@@ -1,7 +1,8 @@
 """A Python that has torch imported: `python preloaded_call.py FOLDER SESSION -m opforge doctor`.
 
-A program runs as a fork of a server, preloaded.py, which is started if there is none for it.
-FOLDER holds the servers' sockets, and they end with the process SESSION.
+A program runs as a fork of a server, preloaded.py, which is started if there is none for it, as a
+fork of one that has imported less. FOLDER holds the servers' sockets, and they end with the process
+SESSION.
 """
 # Without pathlib, json, socket and signal, two thirds of the time of a call; tests call hundreds
 # of times.
@@ -17,10 +18,13 @@ import zlib
 READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
 # When it is used, and whatever imports the compiler sets it for its children.
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
+# By what torch itself does not import.
+READ_AFTER_TORCH = ("TORCHINDUCTOR_", "TRITON_INTERPRET")
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
-KNOWN_OPTIONS = ("-B", "-c", "-m")
+KNOWN_OPTIONS = ("-B", "-c", "-m", "-u")
 HERE = os.path.dirname(os.path.realpath(__file__))
 OPFORGE = os.path.realpath(f"{HERE}/../../src")
+TORCH = "torch"
 IMPORTS = "torch._dynamo"
 # What most forks would import by themselves.
 WITH_COMPILER = (
@@ -33,6 +37,7 @@ WITH_OPFORGE = (
 )
 # What OPFORGE_TEST_IMPORTS may name; any other text is the modules themselves.
 SETS = {"compiler": WITH_COMPILER}
+PARENTS = {IMPORTS: TORCH, WITH_COMPILER: IMPORTS, WITH_OPFORGE: WITH_COMPILER}
 START_S = 60.0
 
 
@@ -41,12 +46,8 @@ def call(folder, session, arguments):
     option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
     if option or any(name.startswith(READ_ON_START) for name in os.environ):
         os.execv(sys.executable, [sys.executable, *arguments])
-    connection = _connect(folder, session, _imports(arguments))
-    request = {"arguments": arguments, "variables": dict(os.environ), "folder": os.getcwd()}
-    files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
-    connection.sendmsg([b"\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
-    connection.sendall(marshal.dumps(request))
-    connection.shutdown(_socket.SHUT_WR)
+    connection = _connect(folder, session, _imports(arguments), os.environ)
+    _ask(connection, arguments, os.environ, (0, 1, 2))
     with open(connection.fileno(), closefd=False, encoding="ascii") as answers:
         process = int(answers.readline())
         for number in (_signal.SIGINT, _signal.SIGTERM):
@@ -59,13 +60,22 @@ def call(folder, session, arguments):
     return status
 
 
-def _connect(folder, session, imports):
-    read = [name for name in os.environ if name.startswith(READ_ON_IMPORT)]
-    told = repr([imports, *((n, os.environ[n]) for n in sorted(read) if n not in READ_LATER)])
+def _ask(connection, arguments, variables, files):
+    request = {"arguments": arguments, "variables": dict(variables), "folder": os.getcwd()}
+    handed = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
+    connection.sendmsg([b"\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
+    connection.sendall(marshal.dumps(request))
+    connection.shutdown(_socket.SHUT_WR)
+
+
+def _connect(folder, session, imports, variables):
+    read_later = READ_AFTER_TORCH if imports == TORCH else READ_LATER
+    names = (name for name in sorted(variables) if name.startswith(READ_ON_IMPORT))
+    told = repr([imports, *((n, variables[n]) for n in names if not n.startswith(read_later))])
     place = f"{folder}/{zlib.crc32(told.encode()):08x}"
     connection = _socket.socket(_socket.AF_UNIX)
     if not os.path.exists(place):
-        _start_server(place, session, imports)
+        _start_server(place, folder, session, imports, variables)
     deadline = time.monotonic() + START_S
     while connection.connect_ex(place) != 0:
         if time.monotonic() > deadline:
@@ -75,6 +85,8 @@ def _connect(folder, session, imports):
 
 
 def _imports(arguments):
+    if arguments[0] == "-u":  # as xdist starts a worker
+        return WITH_COMPILER
     if "OPFORGE_TEST_IMPORTS" in os.environ:
         named = os.environ["OPFORGE_TEST_IMPORTS"]
         return SETS.get(named, named)
@@ -87,15 +99,21 @@ def _imports(arguments):
     return WITH_COMPILER if arguments[:2] == ["-m", "pytest"] else WITH_OPFORGE
 
 
-def _start_server(place, session, imports):
-    import subprocess  # noqa: PLC0415  # a few calls start one
-
+def _start_server(place, folder, session, imports, variables):
     own = ("PYTHONPATH", *READ_LATER)
-    variables = {name: text for name, text in os.environ.items() if name not in own}
-    with open(f"{place}.log", "a", encoding="utf-8") as log:
+    variables = {name: text for name, text in variables.items() if name not in own}
+    server = [f"{HERE}/preloaded.py", place, session, imports]
+    with open(f"{place}.log", "a", encoding="utf-8") as log, open(os.devnull) as nothing:
+        if parent := PARENTS.get(imports):
+            connection = _connect(folder, session, parent, variables)
+            _ask(connection, server, variables, [nothing.fileno(), log.fileno(), log.fileno()])
+            connection.close()
+            return
+        import subprocess  # noqa: PLC0415  # one call needs it
+
         subprocess.Popen(
-            [sys.executable, f"{HERE}/preloaded.py", place, session, imports],
-            env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            [sys.executable, *server],
+            env=variables, stdin=nothing, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -15,6 +16,12 @@ ROOT = Path(__file__).parents[2]
 def python():
     """For children that may start with torch imported, which saves them seconds."""
     return os.environ.get("OPFORGE_TEST_PYTHON", sys.executable)
+
+
+def is_torch_for_cuda():
+    """Whether importing torch may start CUDA; tells without importing it."""
+    torch = Path(importlib.util.find_spec("torch").origin)
+    return runpy.run_path(str(torch.with_name("version.py")))["cuda"] is not None
 
 
 def provide_python(folder, session):
