@@ -12,7 +12,7 @@ import pytest
 
 from opforge import native
 from opforge.native.kernels.image_cache import Cache
-from support.processes import ROOT, environment, python, without_machine_code
+from support.processes import ROOT, WITHOUT_PLUGINS, environment, python, without_machine_code
 from support.uncompiled import Uncompiled
 
 EXAMPLES = ROOT / "examples" / "native"
@@ -88,7 +88,8 @@ EVERY_KIND = (
 @pytest.fixture(scope="module")
 def built_kinds(folder, started, kinds):
     """An operator per kind of host function, built by the Python API."""
-    return build_kinds(kinds, folder, executor=Uncompiled())
+    with Uncompiled() as executor:
+        return build_kinds(kinds, folder, executor=executor)
 
 
 def build_kinds(kinds, folder, **more):
@@ -108,7 +109,7 @@ def call(folder, vendor, *files):
     variables = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_VENDOR": vendor}
     done = subprocess.run(
         [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        env=environment(EXAMPLES, TRITON_INTERPRET="1", **variables),
+        env=environment(EXAMPLES, TRITON_INTERPRET="1", **WITHOUT_PLUGINS, **variables),
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

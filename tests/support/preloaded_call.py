@@ -21,6 +21,7 @@ READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
 # By what torch itself does not import.
 READ_AFTER_TORCH = ("TORCHINDUCTOR_", "TRITON_INTERPRET")
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
+WITHOUT_PLUGINS = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 KNOWN_OPTIONS = ("-B", "-c", "-m", "-u")
 HERE = os.path.dirname(os.path.realpath(__file__))
 OPFORGE = os.path.realpath(f"{HERE}/../../src")
@@ -96,7 +97,8 @@ def _imports(arguments):
     if not is_this_one:
         return IMPORTS
     # pytest wants to import its plugins by itself, and opforge is one.
-    return WITH_COMPILER if arguments[:2] == ["-m", "pytest"] else WITH_OPFORGE
+    has_plugins = arguments[:2] == ["-m", "pytest"] and WITHOUT_PLUGINS not in os.environ
+    return WITH_COMPILER if has_plugins else WITH_OPFORGE
 
 
 def _start_server(place, folder, session, imports, variables):

@@ -81,6 +81,9 @@ TORCH_ALONE = {"OPFORGE_TEST_IMPORTS": "torch"}
 # For those in which it matters when opforge is imported.
 WITHOUT_OPFORGE = {"OPFORGE_TEST_IMPORTS": "compiler"}
 
+# For a pytest that needs none of its plugins, opforge's among them.
+WITHOUT_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
 
 def environment(*folders, **variables):
     """This process's variables, with a path to opforge, to `support` and to `folders`."""

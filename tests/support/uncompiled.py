@@ -1,8 +1,9 @@
 """Images without code, for libraries whose kernels the stand-in driver interprets.
 
 Compiling takes most of the time of a build. Every variant is lowered to Triton's text, where an
-author's mistakes show, and one of each kernel is compiled; for AMD's GPUs one of each kernel's
-lists of arguments, which are read from the objects. Images of different variants differ.
+author's mistakes show, and one of each kernel is compiled. For AMD's GPUs one of each kernel's
+lists of arguments is compiled, because they are read from the objects, and only those are lowered:
+the texts hardly differ from NVIDIA's. Images of different variants differ.
 """
 
 import dataclasses
@@ -18,10 +19,28 @@ PADDING = slice(9, 16)
 
 
 class Uncompiled(Executor):
-    """Answers the compiler's jobs, for `native.build(..., executor=Uncompiled(), cache=None)`."""
+    """Answers the compiler's jobs, where it is entered and given to a build with `cache=None`."""
 
     def __init__(self):
-        self.compiled = {}
+        self.compiled, self.lowered = {}, {}
+
+    def __enter__(self):
+        self.triton = compiling.lower
+        compiling.lower = self.lower
+        return self
+
+    def shutdown(self, **_):
+        compiling.lower = self.triton
+
+    def lower(self, variant, **given):
+        passed = (t for n, t in variant.signature.items() if n not in variant.constants)
+        kinds = tuple("pointer" if t.startswith("*") else t for t in passed)
+        key = (variant.fn, variant.arch, kinds, tuple(sorted(variant.options.items())))
+        if variant.arch.is_amd and key in self.lowered:
+            other = self.lowered[key]
+            return dataclasses.replace(other, text=f"{other.text}// {variant}\n")
+        self.lowered[key] = self.triton(variant, **given)
+        return self.lowered[key]
 
     def submit(self, compile_, job):
         head = re.search(r"tt\.func public @(\w+)\((.*)\) attributes", job.text)
@@ -73,4 +92,4 @@ def image_of(job, function):
 
 def install():
     """Instead of the workers of every build of this process."""
-    workers.start_pool = lambda _: Uncompiled()
+    workers.start_pool = lambda _: Uncompiled().__enter__()

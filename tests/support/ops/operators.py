@@ -11,7 +11,13 @@ from pathlib import Path
 
 import torch
 
-from support.processes import ROOT, environment, python, without_machine_code
+from support.processes import (
+    ROOT,
+    WITHOUT_PLUGINS,
+    environment,
+    python,
+    without_machine_code,
+)
 
 CALLS = ROOT / "tests" / "ops"
 # For the second process: the library's folder, and "cuda" on a GPU, "cpu" for the stand-in.
@@ -76,7 +82,7 @@ def run_traces(*files):
 def _run_pytest(files, variables, only):
     command = [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only]
     command += ["--show-capture=no", *(str(CALLS / file) for file in files)]
-    return _run(command, environment(**variables))
+    return _run(command, environment(**WITHOUT_PLUGINS, **variables))
 
 
 def _run(command, variables):

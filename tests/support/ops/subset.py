@@ -53,7 +53,8 @@ def main(folder, arch, *wanted):
         keep_declarations(registry.get(by_name[name]), kept)
     ops = [by_name[name] for name in parts]
     if arch == "stand-ins":
-        native.build(ops, folder, archs=ON_STAND_INS, executor=Uncompiled(), cache=None)
+        with Uncompiled() as executor:
+            native.build(ops, folder, archs=ON_STAND_INS, executor=executor, cache=None)
     else:
         native.build(ops, folder, archs=[arch])
 
