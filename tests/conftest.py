@@ -119,6 +119,8 @@ def shared_by_workers(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, session = folder.parent, os.getppid()
     with pytest.MonkeyPatch.context() as patch:
+        # Builds start a worker per core, and tests run on every core already.
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "opforge-cache"))
         patch.setenv("PATH", provide_compilers(folder / "compilers"), prepend=os.pathsep)
         if not torch.cuda.is_available():

@@ -33,14 +33,14 @@ def cache(tmp_path):
 
 @pytest.fixture(scope="session")
 def pool():
-    """Workers that are started once: each imports Triton."""
-    with workers.start_pool(2) as executor:
+    """A worker that is started once: it imports Triton."""
+    with workers.start_pool(1) as executor:
         yield executor
 
 
 @pytest.fixture(scope="module")
 def lasting_workers():
-    """The same for builds that are not given any."""
+    """The same for builds that are not given one."""
     with lasting():
         yield
 

@@ -154,10 +154,8 @@ def test_shapes_that_do_not_broadcast_are_refused(tree):
 
 
 @pytest.mark.parametrize("name", ["add", "mul"])
-def test_opcheck(tree, name):
-    x, y = numbers((4, 5)), numbers((5, 4)).t()
-    torch.library.opcheck(tree[name], (x, y))
-    torch.library.opcheck(tree[name], (x, numbers((5,))))
+def test_opcheck_of_other_arguments(tree, name):
+    torch.library.opcheck(tree[name], (numbers((4, 5)), numbers((5, 4)).t()))
     torch.library.opcheck(tree[name], (numbers((3,), torch.int32), numbers((1,), torch.int32)))
 
 

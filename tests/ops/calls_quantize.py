@@ -93,8 +93,7 @@ def test_what_is_not_finite_shows_in_the_scale(tree, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_opcheck(tree, name):
-    torch.library.opcheck(tree[name], (numbers((3, 140)),))
+def test_opcheck_of_bfloat16(tree, name):
     torch.library.opcheck(tree[name], (numbers((2, 3, 17), torch.bfloat16), torch.int8))
 
 

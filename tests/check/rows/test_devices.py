@@ -13,7 +13,14 @@ from opforge import native
 from opforge.errors import UnknownArch
 from support.checking import row
 from support.launching import blocks, double, double_in_place, no_gpu
+from support.native.compile_workers import lasting
 from support.processes import environment, python
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _lasting_workers():
+    with lasting():
+        yield
 
 
 def add_one(x: Tensor) -> Tensor:
