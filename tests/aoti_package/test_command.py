@@ -13,10 +13,19 @@ from support import packaged_ops
 SOURCE = """
 import opforge
 import torch
+import triton
 
-@opforge.op("cli_packaged::plus", mode="custom_op")
+@triton.jit
+def plus_kernel(x_ptr, out_ptr):
+    pass
+
+@opforge.op("cli_packaged::plus")
 def plus(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
+    if not x.is_cuda:
+        return x + 1
+    out = torch.empty_like(x)
+    plus_kernel[(1,)](x, out)
+    return out
 
 class Model(torch.nn.Module):
     def forward(self, x, *, y):
@@ -44,30 +53,37 @@ def source(tmp_path_factory):
     return path
 
 
-def test_a_model_in_a_file_is_packaged_with_a_program_that_runs_it(source, tmp_path):
+def test_a_model_of_transparent_ops_is_packaged_with_a_program_for_torch_alone(source, tmp_path):
     result = run(
         f"{source}:model",
         *("-o", tmp_path / "out" / "model.pt2"),
         *("--inputs", f"{source}:inputs"),
         *("--dynamic", "x:0=batch:1:32"),
-        "--no-strict",
+        "--strict",
         *("--cpp", tmp_path / "app"),
         "--json",
     )
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert printed["path"] == str(tmp_path / "out" / "model.pt2")
-    assert printed["needed_at_run_time"] == ["cli_packaged::plus"]
+    assert printed["strict"] is True
+    assert [(op["name"], op["seen_through"]) for op in printed["ops"]] == [
+        ("cli_packaged::plus", True)
+    ]
+    # The body launches nothing for CPU tensors, so the package has no kernel.
+    assert (printed["needed_at_run_time"], printed["kernels"]) == ([], [])
+    (loaded,) = (row["text"] for row in printed["report"] if row["name"] == "load")
+    assert loaded.endswith("without importing opforge")
     assert (tmp_path / "out" / "model.pt2").exists()
     assert f"wrote {tmp_path / 'app' / 'main.cpp'}" in result.stderr
-    assert f"It needs cli_packaged::plus at run time, which {source} defines" in result.stderr
+    assert "It needs only torch's own operators at run time." in result.stderr
 
 
 def test_a_model_that_cannot_be_exported_is_reported_with_its_line(source, tmp_path):
     result = run(f"{source}:untraceable", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert f"Error: {source}:15: Untraceable cannot be exported" in result.stderr
+    assert f"Error: {source}:24: Untraceable cannot be exported" in result.stderr
     assert "Traceback" not in result.stderr
 
 
