@@ -1,9 +1,10 @@
 """Images without code, for libraries whose kernels the stand-in driver interprets.
 
-Compiling takes most of the time of a build. Every variant is lowered to Triton's text, where an
-author's mistakes show, and one of each kernel is compiled. For AMD's GPUs one of each kernel's
-lists of arguments is compiled, because they are read from the objects, and only those are lowered:
-the texts hardly differ from NVIDIA's. Images of different variants differ.
+Compiling takes most of the time of a build. One variant of each kernel is compiled, and all are
+lowered to Triton's text, where an author's mistakes show, but for those that differ from another
+only in what is divisible by 16: nothing fails for that. For AMD's GPUs one of each kernel's lists
+of arguments is compiled, because they are read from the objects, and only those are lowered: the
+texts hardly differ from NVIDIA's. Images of different variants differ.
 """
 
 import dataclasses
@@ -33,10 +34,9 @@ class Uncompiled(Executor):
         compiling.lower = self.triton
 
     def lower(self, variant, **given):
-        passed = (t for n, t in variant.signature.items() if n not in variant.constants)
-        kinds = tuple("pointer" if t.startswith("*") else t for t in passed)
-        key = (variant.fn, variant.arch, kinds, tuple(sorted(variant.options.items())))
-        if variant.arch.is_amd and key in self.lowered:
+        like = kinds_of(variant) if variant.arch.is_amd else (variant.signature, variant.constants)
+        key = (variant.fn, variant.arch, repr(like), tuple(sorted(variant.options.items())))
+        if key in self.lowered:
             other = self.lowered[key]
             return dataclasses.replace(other, text=f"{other.text}// {variant}\n")
         self.lowered[key] = self.triton(variant, **given)
@@ -57,6 +57,11 @@ class Uncompiled(Executor):
         else:
             done.set_result(image_of(job, function))
         return done
+
+
+def kinds_of(variant):
+    passed = (t for n, t in variant.signature.items() if n not in variant.constants)
+    return ["pointer" if t.startswith("*") else t for t in passed]
 
 
 def size_of(kind):
