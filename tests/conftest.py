@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import gc
 import itertools
+import multiprocessing
 import os
 import sys
 
@@ -127,7 +128,10 @@ def shared_by_workers(tmp_path_factory):
             patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
         if not is_torch_for_cuda():
-            patch.setenv("OPFORGE_TEST_PYTHON", provide_python(folder / "preloaded", session))
+            preloaded = provide_python(folder / "preloaded", session)
+            patch.setenv("OPFORGE_TEST_PYTHON", preloaded)
+            # For the workers that compile kernels, which import Triton for 0.3 s.
+            multiprocessing.set_executable(preloaded)
         yield
 
 

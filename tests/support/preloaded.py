@@ -12,20 +12,25 @@ of xdist are forks, too. Servers end with the process SESSION.
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import marshal
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
 import types
+import weakref
 from pathlib import Path
 
 OPFORGE = Path(__file__).resolve().parents[2] / "src"
 POLL_S = 1.0
+# That Linux passes at once.
+MOST_FILES = 253
 
 
 def serve(place, session, imports):
@@ -36,8 +41,25 @@ def serve(place, session, imports):
     except OSError:
         sys.exit(f"another server is at {place}")
     listener.listen(64)
-    listener.settimeout(POLL_S)
-    # After `listen`, so that callers wait.
+    _import_and_freeze(imports)  # after `listen`, so that callers wait
+    programs = {}  # by what tells of their end
+    while _is_alive(session):
+        ready, _, _ = select.select([listener, *programs], [], [], POLL_S)
+        for one in ready:
+            if one is listener:
+                request = _follow(listener, programs)
+                if request is not None:
+                    return request
+            else:
+                process, connection = programs.pop(one)
+                _, status = os.waitpid(process, 0)
+                _tell(connection, os.waitstatus_to_exitcode(status))
+                connection.close()
+                os.close(one)
+    os._exit(0)
+
+
+def _import_and_freeze(imports):
     gc.disable()
     sys.path.insert(0, str(OPFORGE))
     for name in imports.split():
@@ -52,40 +74,57 @@ def serve(place, session, imports):
     if "torch._inductor.compile_fx" in sys.modules:
         # It hashes torch's sources, in 0.3 s, and keeps the result.
         sys.modules["torch._inductor.codecache"].torch_key()
-
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Programs leave torch in memory; to take its libraries apart at exit takes each 70 ms.
+    for finalizer in weakref.finalize._registry:
+        finalizer.atexit = False
     # Forks share what no collection touches.
     gc.freeze()
     gc.enable()
-    while _is_alive(session):
-        with contextlib.suppress(TimeoutError):
-            connection, _ = listener.accept()
-            connection.setblocking(True)
-            if os.fork() == 0:
-                listener.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                return _follow(connection)
-            connection.close()
-    sys.exit()
 
 
-def _follow(connection):
-    """Report a program's process and status to its caller; returns in the program's process."""
-    _, files, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as said:
-        request = marshal.loads(said.read())
+def _follow(listener, programs):
+    """Fork for a call; returns, in the fork alone, what it is to run."""
+    connection, _ = listener.accept()
+    try:
+        files, request = _read(connection)
+    except (EOFError, ValueError, ConnectionError):  # somebody has killed the caller
+        connection.close()
+        return None
     process = os.fork()
-    if process:
-        with contextlib.suppress(BrokenPipeError):  # who starts a server does not wait for its end
-            connection.sendall(f"{process}\n".encode())
-            _, status = os.waitpid(process, 0)
-            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os._exit(0)
-    connection.close()
-    for number, file in enumerate(files):
+    if process == 0:
+        for open_ in (listener, connection, *(c for _, c in programs.values())):
+            open_.close()
+        for ended in programs:
+            os.close(ended)
+        _place(files, request.pop("files"))
+        return request
+    for file in files:
+        os.close(file)
+    _tell(connection, process)
+    programs[os.pidfd_open(process)] = process, connection
+    return None
+
+
+def _read(connection):
+    """A call's files and what it is to run."""
+    _, files, _, _ = socket.recv_fds(connection, 1, MOST_FILES)
+    with connection.makefile("rb") as said:
+        return files, marshal.loads(said.read())
+
+
+def _place(files, numbers):
+    """Give files the numbers that they have in the caller's process."""
+    above = [fcntl.fcntl(file, fcntl.F_DUPFD, max(numbers) + 1) for file in files]
+    for file in files:
+        os.close(file)
+    for file, number in zip(above, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
-    return request
+
+
+def _tell(connection, number):
+    with contextlib.suppress(BrokenPipeError):  # who starts a server does not wait for its end
+        connection.sendall(f"{number}\n".encode())
 
 
 def _is_alive(process):

@@ -47,8 +47,9 @@ def call(folder, session, arguments):
     option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
     if option or any(name.startswith(READ_ON_START) for name in os.environ):
         os.execv(sys.executable, [sys.executable, *arguments])
+    files = list(filter(_is_open, map(int, os.listdir("/proc/self/fd"))))
     connection = _connect(folder, session, _imports(arguments), os.environ)
-    _ask(connection, arguments, os.environ, (0, 1, 2))
+    _ask(connection, arguments, os.environ, {number: number for number in files})
     with open(connection.fileno(), closefd=False, encoding="ascii") as answers:
         process = int(answers.readline())
         for number in (_signal.SIGINT, _signal.SIGTERM):
@@ -61,9 +62,23 @@ def call(folder, session, arguments):
     return status
 
 
+def _is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:  # it was the listing
+        return False
+    return True
+
+
 def _ask(connection, arguments, variables, files):
-    request = {"arguments": arguments, "variables": dict(variables), "folder": os.getcwd()}
-    handed = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
+    """Ask for a program, with files by the numbers that they have there."""
+    request = {
+        "arguments": arguments,
+        "variables": dict(variables),
+        "folder": os.getcwd(),
+        "files": list(files),
+    }
+    handed = b"".join(number.to_bytes(4, sys.byteorder) for number in files.values())
     connection.sendmsg([b"\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
     connection.sendall(marshal.dumps(request))
     connection.shutdown(_socket.SHUT_WR)
@@ -108,7 +123,8 @@ def _start_server(place, folder, session, imports, variables):
     with open(f"{place}.log", "a", encoding="utf-8") as log, open(os.devnull) as nothing:
         if parent := PARENTS.get(imports):
             connection = _connect(folder, session, parent, variables)
-            _ask(connection, server, variables, [nothing.fileno(), log.fileno(), log.fileno()])
+            files = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
+            _ask(connection, server, variables, files)
             connection.close()
             return
         import subprocess  # noqa: PLC0415  # one call needs it
