@@ -43,6 +43,26 @@ def test_libraries_in_one_folder_share_nothing_but_equal_headers():
     assert [ours[path] for path in shared] == [theirs[path] for path in shared]
 
 
+def test_a_library_that_grows_keeps_its_runtime():
+    small, large = (sources(one) for one in (hand_made.library(), hand_made.every_op()))
+    generated = {"images.c", "kernels.h", "manifest.c"}
+    runtime = {path for path in small if path.startswith("src/demo/") and "/op_" not in path}
+    assert {p for p in runtime if small[p] != large[p]} == {f"src/demo/{f}" for f in generated}
+
+
+def test_the_runtime_has_room_for_every_launch_of_a_path():
+    op, kernels = hand_made.add()
+    case = op.cases[0]
+    path = case.paths[-1]
+    long = dataclasses.replace(path, steps=path.steps * 33)
+    op = dataclasses.replace(op, cases=(dataclasses.replace(case, paths=(long,)),))
+    written = sources(hand_made.library((op, kernels)))["src/demo/library.h"].decode()
+    assert "#define OF_MAX_LAUNCHES 64\n" in written
+    # Two for each launch.
+    assert "#define OF_MAX_ALLOCATIONS 128\n" in written
+    assert "#define OF_MAX_OUTPUTS 32\n" in written
+
+
 def test_each_part_has_a_file():
     found = set(sources(hand_made.library()))
     assert {

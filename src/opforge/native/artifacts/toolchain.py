@@ -76,8 +76,12 @@ def as_unit(files: Sequence[Path]) -> list[str]:
 
 
 def _units(files: Sequence[Path]) -> list[Sequence[Path]]:
-    """The files that are compiled together; not generated ones, whose static names are the same."""
+    """The files that are compiled together.
+
+    Not generated ones, whose static names are the same, and not the one that changes with them.
+    """
     static = {f.name for f in resources.files("opforge.native").joinpath("runtime").iterdir()}
+    static.discard("library.c")
     runtime = [f for f in files if f.name in static]
     parts = range(0, len(runtime), _FILES_PER_UNIT)
     generated = [[f] for f in files if f.name not in static]

@@ -70,6 +70,8 @@ def manifest_source(library: Library, content: bytes) -> str:
         f"/* share/{library.name}/manifest.json, byte by byte. Written by opforge. */",
         '#include "runtime.h"',
         "",
+        '#include "api.h"',
+        "",
         "static const uint64_t text[] = {",
         *words(content),
         "};",

@@ -27,7 +27,7 @@ def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
     named = f"{op.torch_name or op.name}{f' ({op.location})' if op.location else ''}"
     parts = [
         f"/* {signature.function}: {comment(named)}. Written by opforge. */",
-        '#include "runtime.h"\n\n#include "kernels.h"\n\n#include <string.h>',
+        '#include "runtime.h"\n\n#include "api.h"\n#include "kernels.h"\n\n#include <string.h>',
         _values(scope),
         *pool.definitions,
         operation,

@@ -48,6 +48,7 @@ def sources(
         f"include/{name}.h": header(library, archs),
         f"include/{name}.hpp": cplusplus_header(library),
         f"include/{name}_dispatch.inc": dispatch(library),
+        f"{src}/api.h": fill("api.h", name=name),
         f"{src}/library.h": _library_header(library),
         f"{src}/device_attributes.inc": _device_attributes(),
         f"{src}/kernels.h": kernels_header(library),
@@ -83,10 +84,19 @@ def sources(
 
 def _library_header(library: Library) -> str:
     prefixes = "\n".join(f"#define {name} {library.name}_{name}" for name in shared_names())
-    constants = {f"OF_MAX_{name}": value for name, value in _maxima(library.ops).items()}
+    constants = {f"OF_MAX_{name}": room(most) for name, most in _maxima(library.ops).items()}
     constants["OF_FIRST_ARCH_SPECIFIC"] = FIRST_ARCH_SPECIFIC
     defined = "\n".join(f"#define {name} {value}" for name, value in constants.items())
     return fill("library.h", name=library.name, prefixes=prefixes, constants=defined)
+
+
+def room(most: int) -> int:
+    """The length of an array for so many: `room(3)` -> 32, `room(33)` -> 64.
+
+    Not exact, so that the runtime stays the same when operators change. The arrays are on the
+    stack, where their length costs no time.
+    """
+    return max(32, 1 << (most - 1).bit_length())
 
 
 def _device_attributes() -> str:
@@ -104,7 +114,7 @@ def _passed(arguments: Sequence[Argument], ranks: Sequence[int]) -> int:
 
 
 def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
-    """The lengths of the runtime's arrays, at least 1 because C has no empty ones."""
+    """The most that the runtime has in each array."""
     paths = [path for op in ops for case in op.cases for path in case.paths]
     launches = [[s for s in path.steps if isinstance(s, Launch)] for path in paths]
     arguments = [launch.arguments for each in launches for launch in each]
@@ -112,19 +122,19 @@ def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
     allocated = [sum(isinstance(s, Allocate) for s in path.steps) for path in paths]
     inputs = [sum(isinstance(p, TensorParam) for p in op.params) for op in ops]
     outputs = [len(op.outputs) for op in ops]
-    tensors = max([1, *map(operator.add, inputs, outputs)])
+    tensors = max([0, *map(operator.add, inputs, outputs)])
     workspaces, most = max([0, *allocated]), max([0, *map(len, launches)])
     return {
-        "KEYS": max([1, *(len(op.params) for op in ops)]),
+        "KEYS": max([0, *(len(op.params) for op in ops)]),
         "TENSORS": tensors,
-        "OUTPUTS": max([1, *outputs]),
+        "OUTPUTS": max([0, *outputs]),
         "BUFFERS": tensors + workspaces,
-        "LAUNCHES": max(1, most),
+        "LAUNCHES": most,
         # A launch may need scratch memory of two kinds.
-        "ALLOCATIONS": max(1, workspaces + 2 * most),
+        "ALLOCATIONS": workspaces + 2 * most,
         # The grid, and the arguments.
         "NUMBERS": 3 + max([0, *map(len, arguments)]),
-        "DESCRIPTORS": max([1, *map(len, ranks)]),
+        "DESCRIPTORS": max([0, *map(len, ranks)]),
         # The arguments, those that a descriptor becomes without a tensor map (its address, sizes,
         # strides and two flags), two pointers to scratch memory, and NULL.
         "PARAMETERS": 3 + max([0, *map(_passed, arguments, ranks)]),

@@ -1,6 +1,8 @@
 /* The functions of the API that belong to no operator; the manifest is in manifest.c. */
 #include "runtime.h"
 
+#include "api.h"
+
 /* Programs refer to it by its name, and so link with no library of another ABI. */
 const int OF_FUNCTION(abi_1) = OPFORGE_ABI_VERSION;
 

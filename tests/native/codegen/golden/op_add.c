@@ -2,6 +2,7 @@
 
 #include "runtime.h"
 
+#include "api.h"
 #include "kernels.h"
 
 #include <string.h>

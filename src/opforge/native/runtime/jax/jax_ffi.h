@@ -14,6 +14,8 @@
 
 #include "runtime.h"
 
+#include "api.h"
+
 #include <string.h>
 
 enum { XLA_MAJOR = 0, XLA_MINOR = 1 };

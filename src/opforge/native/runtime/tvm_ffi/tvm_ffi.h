@@ -8,8 +8,9 @@
 #ifndef OPFORGE_TVM_FFI_H
 #define OPFORGE_TVM_FFI_H
 
-#include "library.h"
 #include "runtime.h"
+
+#include "api.h"
 
 #include <dlfcn.h>
 #include <math.h>
