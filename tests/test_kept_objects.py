@@ -71,3 +71,24 @@ def test_what_the_compiler_says_is_said_each_time(compile_in, tmp_path):
 def test_a_header_that_a_macro_names_is_not_known(compile_in, tmp_path):
     (tmp_path / "main.c").write_text('#define NAME "near.h"\n#include NAME\n')
     assert compile_in("-Iinc") == (0, 0, "")
+
+
+def test_a_source_that_is_piped_in_is_looked_at(tmp_path):
+    compiler = f"{provide_compilers(tmp_path / 'compilers')}/cc"
+
+    def compile_(text):
+        command = [compiler, "-I.", "-x", "c", "-", "-c", "-o", "main.o"]
+        done = subprocess.run(
+            command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return len(list((tmp_path / "compilers/objects").glob("*"))), done.returncode, done.stderr
+
+    text = "#include <near.h>\n" + "int f(void);\n" * 200
+    (tmp_path / "near.h").write_text("#define NEAR 1\n")
+    assert compile_(text) == compile_(text) == (1, 0, "")
+    assert compile_(text + "int g(void);\n") == (2, 0, "")
+    (tmp_path / "near.h").write_text("#define NEAR 2\n")
+    assert compile_(text) == (3, 0, "")
+    # Longer than what is read at once.
+    assert compile_(text * 10 + "int\n")[1:] != (0, "")
+    assert compile_(text * 10) == (3, 0, "")

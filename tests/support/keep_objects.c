@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@ enum { MOST = 4096, ROOM = 8192 };
 typedef struct {
     unsigned __int128 key;
     int is_unknown; /* whether it depends on what is not seen here */
+    int has_piped;  /* whether a source comes from the standard input */
     int must_preprocess;
     const char *target;
     const char *sources[MOST];
@@ -133,6 +135,26 @@ static void add_file(Inputs *to, const char *path)
     free(text);
 }
 
+/* The source that is piped in. Its compiler reads it from a file, from the beginning. */
+static void add_piped(Inputs *to)
+{
+    char part[ROOM] = "";
+    size_t size = 0;
+    ssize_t got;
+    int file = memfd_create("source", 0);
+    while ((got = read(0, part, sizeof part - 1)) > 0) {
+        part[got] = '\0';
+        add_bytes(to, part, (size_t)got);
+        size += (size_t)write(file, part, (size_t)got);
+    }
+    /* One that does not come at once may have a header in two parts. */
+    to->is_unknown |= size == 0 || size != strlen(part);
+    add_headers(to, "", part);
+    lseek(file, 0, SEEK_SET);
+    dup2(file, 0);
+    to->has_piped = 1;
+}
+
 static int ends_with(const char *text, const char *ending)
 {
     size_t length = strlen(text), rest = strlen(ending);
@@ -208,6 +230,10 @@ static void add_option(Inputs *to, const char *before, char *option)
         return;
     }
     add_bytes(to, option, strlen(option) + 1);
+    if (strcmp(option, "-") == 0) {
+        add_piped(to);
+        return;
+    }
     /* Files that a linker finds by itself are not known here. */
     to->is_unknown |= is_option(option, "-L") || is_option(option, "@");
     to->is_unknown |= is_option(option, "-Wl,") && strchr(option, '/') != NULL;
@@ -274,7 +300,7 @@ int main(int count, char **arguments)
     for (i = 1; i < used; i++) {
         add_option(&inputs, command[i - 1], command[i]);
     }
-    inputs.is_unknown |= inputs.source_count == 0 || inputs.target == NULL;
+    inputs.is_unknown |= inputs.source_count + inputs.has_piped == 0 || inputs.target == NULL;
     if (!inputs.is_unknown && inputs.must_preprocess) {
         add_preprocessed(&inputs, command, used);
     }
