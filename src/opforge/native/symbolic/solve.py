@@ -63,6 +63,7 @@ def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
 
 
 _Check = Callable[[Values], Number]
+_Named = tuple[_Check, tuple[str, ...]]
 _Facts = tuple[list[Term], list[Number], list[str], int]
 
 
@@ -218,11 +219,17 @@ def solve(
     conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
 ) -> dict[str, Number] | None:
     """Values near `start` under which all conditions hold, or None."""
-    found = _solved(tuple(conditions), tuple(start.items()), tuple(var_ranges.items()))
-    return None if found is None else dict(found)
+    # Without what holds already and has other variables: one answer is then for every vendor.
+    moved = set(_to_move([(_compiled(c), names_of(c)) for c in conditions], start))
+    found = _solved(
+        tuple(c for c in conditions if not names_of(c) or names_of(c)[0] in moved),
+        tuple((name, number) for name, number in start.items() if name in moved),
+        tuple((name, range_) for name, range_ in var_ranges.items() if name in moved),
+    )
+    return None if found is None else {**start, **found}
 
 
-# The cases of an op often ask the same for each dtype.
+# The cases of an op often ask the same for each dtype and each vendor.
 @functools.lru_cache(maxsize=4096)
 def _solved(
     conditions: tuple[Term, ...],
@@ -233,7 +240,7 @@ def _solved(
     search = _Search(conditions, var_ranges)
     if search.holds(start):
         return start
-    names = _to_move(search, start)
+    names = _to_move(search.checks, start)
     few = [var_ranges[n].values for n in names]
     if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
         tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
@@ -281,12 +288,12 @@ def _conjuncts(term: Term) -> Iterator[Term]:
         yield term
 
 
-def _to_move(search: _Search, start: Values) -> list[str]:
+def _to_move(checks: Sequence[_Named], start: Values) -> list[str]:
     """The variables of the failing conditions, and those connected to them."""
-    failing = [names for check, names in search.checks if not _all_true([check], start)]
+    failing = [names for check, names in checks if not _all_true([check], start)]
     found = list(dict.fromkeys(n for names in reversed(failing) for n in names))
     for name in found:
-        found += [n for _, names in search.checks if name in names for n in names if n not in found]
+        found += [n for _, names in checks if name in names for n in names if n not in found]
     return list(dict.fromkeys(found))
 
 
