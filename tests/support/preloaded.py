@@ -123,7 +123,7 @@ def _place(files, numbers):
 
 
 def _tell(connection, number):
-    with contextlib.suppress(BrokenPipeError):  # who starts a server does not wait for its end
+    with contextlib.suppress(ConnectionError):  # who starts a server does not wait for its end
         connection.sendall(f"{number}\n".encode())
 
 
