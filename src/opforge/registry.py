@@ -113,7 +113,7 @@ class Registry:
             self.remove(old, "replaced by its source")
             yield None
         else:
-            with _compat.waiting(old.overload, self._lock):
+            with self._without_calls(old):
                 try:
                     yield old.registration.hand_on()
                 except BaseException:
@@ -122,7 +122,7 @@ class Registry:
 
     def amend(self, entry: Entry, definition: Definition) -> None:
         """Give an op other kernels and rules; calls that begin meanwhile wait."""
-        with self.lock, _compat.waiting(entry.overload, self._lock):
+        with self.lock, self._without_calls(entry):
             self._tell("amending", entry)
             try:
                 entry.registration.amend(definition)
@@ -130,6 +130,13 @@ class Registry:
                 self.remove(entry, "not amended")
                 raise
             self._tell("amended", entry)
+
+    @contextlib.contextmanager
+    def _without_calls(self, entry: Entry) -> Iterator[None]:
+        """Let new calls wait, and those that have begun end: they would find no kernel."""
+        with _compat.waiting(entry.overload, self._lock):
+            entry.registration.wait_for_calls()
+            yield
 
     def _refuse_other(self, old: Entry, new: Definition) -> None:
         if not _redefines(old, new.fn):

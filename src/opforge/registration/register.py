@@ -153,6 +153,10 @@ class Registration:
         if not self._ended:
             self._ended = True
             self._refuse_calls(why)
+        self.wait_for_calls()
+
+    def wait_for_calls(self) -> None:
+        """Let the calls end that other threads are in."""
         _compat.running.wait_while(self.is_called_elsewhere, PATIENCE)
 
     @contextlib.contextmanager
