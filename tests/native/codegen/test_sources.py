@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -61,6 +62,14 @@ def test_the_runtime_has_room_for_every_launch_of_a_path():
     # Two for each launch.
     assert "#define OF_MAX_ALLOCATIONS 128\n" in written
     assert "#define OF_MAX_OUTPUTS 32\n" in written
+
+
+def test_no_file_of_the_runtime_has_the_guard_of_a_public_header():
+    # That of a library called opforge_runtime would be skipped, and its functions hidden.
+    files = sources(hand_made.every_op(), torch=True, tvm_ffi=True, jax=True)
+    own = b"\n".join(text for path, text in files.items() if path.startswith("src/"))
+    assert b"#ifndef OPFORGE_RUNTIME_INCLUDED\n" in own
+    assert re.findall(rb"#ifndef \w+_H\n", own) == []
 
 
 def test_each_part_has_a_file():

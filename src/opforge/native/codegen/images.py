@@ -24,8 +24,8 @@ def kernels_header(library: Library) -> str:
     names[-1] = names[-1].rstrip(",")
     lines = [
         "/* The kernels' positions in images.c. Written by opforge. */",
-        "#ifndef OPFORGE_KERNELS_H",
-        "#define OPFORGE_KERNELS_H",
+        "#ifndef OPFORGE_KERNELS_INCLUDED",
+        "#define OPFORGE_KERNELS_INCLUDED",
         "",
         "enum {",
         *names,

@@ -3,8 +3,8 @@
  * A result that does not fit into 64 bits, or does not exist, sets *overflow; the caller then
  * refuses the call instead of launching with the number.
  */
-#ifndef OPFORGE_ARITHMETIC_H
-#define OPFORGE_ARITHMETIC_H
+#ifndef OPFORGE_ARITHMETIC_INCLUDED
+#define OPFORGE_ARITHMETIC_INCLUDED
 
 #include <math.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * libcuda and libamdhip64 are opened at run time, and what is used of them is declared here: so
  * building the library needs no headers of either, and it loads on machines without a driver.
  */
-#ifndef OPFORGE_DRIVER_H
-#define OPFORGE_DRIVER_H
+#ifndef OPFORGE_DRIVER_INCLUDED
+#define OPFORGE_DRIVER_INCLUDED
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * Inline, because every call asks these questions.
  */
-#ifndef OPFORGE_MATCH_H
-#define OPFORGE_MATCH_H
+#ifndef OPFORGE_MATCH_INCLUDED
+#define OPFORGE_MATCH_INCLUDED
 
 #include "runtime.h"
 

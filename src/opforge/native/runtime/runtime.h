@@ -22,8 +22,8 @@
  *     driver   arch        opens either   which image suits a device
  *     message              the text behind a status
  */
-#ifndef OPFORGE_RUNTIME_H
-#define OPFORGE_RUNTIME_H
+#ifndef OPFORGE_RUNTIME_INCLUDED
+#define OPFORGE_RUNTIME_INCLUDED
 
 #include "library.h"
 

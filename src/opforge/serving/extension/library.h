@@ -1,6 +1,6 @@
 /* What the files of native/runtime that the extension is compiled with take from their library. */
-#ifndef OPFORGE_LIBRARY_H
-#define OPFORGE_LIBRARY_H
+#ifndef OPFORGE_LIBRARY_INCLUDED
+#define OPFORGE_LIBRARY_INCLUDED
 
 /* For pthread.h, with a compiler that is held to ISO C. */
 #ifndef _POSIX_C_SOURCE

@@ -16,8 +16,8 @@
  *     watch           what stops serving
  *     same            whether two constants are one
  */
-#ifndef OPFORGE_SERVED_H
-#define OPFORGE_SERVED_H
+#ifndef OPFORGE_SERVED_INCLUDED
+#define OPFORGE_SERVED_INCLUDED
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -9,8 +9,8 @@
  * scalars and choices, a0, a1, ..., by their places among the parameters; `present` has a bit per
  * tensor, outputs last.
  */
-#ifndef OPFORGE_JAX_FFI_H
-#define OPFORGE_JAX_FFI_H
+#ifndef OPFORGE_JAX_FFI_INCLUDED
+#define OPFORGE_JAX_FFI_INCLUDED
 
 #include "runtime.h"
 

@@ -5,8 +5,8 @@
  * tvm-ffi would not load where tvm-ffi is not installed, and one with weak symbols would keep their
  * absence if it was loaded first.
  */
-#ifndef OPFORGE_TVM_FFI_H
-#define OPFORGE_TVM_FFI_H
+#ifndef OPFORGE_TVM_FFI_INCLUDED
+#define OPFORGE_TVM_FFI_INCLUDED
 
 #include "runtime.h"
 
