@@ -47,7 +47,7 @@ def serve(place, session, imports):
         ready, _, _ = select.select([listener, *programs], [], [], POLL_S)
         for one in ready:
             if one is listener:
-                request = _follow(listener, programs)
+                request = _fork_for_call(listener, programs)
                 if request is not None:
                     return request
             else:
@@ -82,7 +82,7 @@ def _import_and_freeze(imports):
     gc.enable()
 
 
-def _follow(listener, programs):
+def _fork_for_call(listener, programs):
     """Fork for a call; returns, in the fork alone, what it is to run."""
     connection, _ = listener.accept()
     try:

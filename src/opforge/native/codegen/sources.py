@@ -94,7 +94,7 @@ def room(most: int) -> int:
     """The length of an array for so many: `room(3)` -> 32, `room(33)` -> 64.
 
     Not exact, so that the runtime stays the same when operators change. The arrays are on the
-    stack, where their length costs no time.
+    stack, where their length costs no time, but for the nodes of a graph.
     """
     return max(32, 1 << (most - 1).bit_length())
 
