@@ -570,7 +570,9 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
             found=places,
             fix="choose another name or namespace",
         )
-    if isinstance(error, UnicodeError):
+    # torch's message has half of a character, which some Pythons refuse to read; others, like
+    # 3.11.2, read no message at all.
+    if isinstance(error, UnicodeError) or not lines:
         return BadSchema(
             "torch cannot parse the schema",
             found=f"{schema}: a name in it is not ASCII",
