@@ -387,7 +387,7 @@ def test_a_text_that_does_not_run_is_told(recording):
 def test_the_commands_see_what_a_program_imports_later(folder, tmp_path):
     # The first import does what a Python that is not preloaded does when it starts.
     code = (
-        "import sitecustomize; assert 'torch._inductor' not in sitecustomize.sys.modules;"
+        "import sitecustomize, sys; assert 'torch._inductor' not in sys.modules;"
         "import triton, torch._inductor.async_compile as a; print(a.AsyncCompile.triton.__module__,"
         " hasattr(a.AsyncCompile.triton, '__wrapped__'))"
     )

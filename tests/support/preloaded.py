@@ -150,6 +150,8 @@ def run(arguments, variables, folder):
     first = {"-c": "", "-m": folder, "file": str(Path(program).resolve().parent)}[kind]
     places = [place for place in variables.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.path[:] = [first, *places, *sys.path[1:]]
+    # Debian's own, which this process has read, would hide the one that a program imports by name.
+    sys.modules.pop("sitecustomize", None)
     if kind == "-m":
         runpy.run_module(program, run_name="__main__", alter_sys=True)
         return
