@@ -305,17 +305,18 @@ def attention_varlen_backward_reference(
 
 
 def attention_inputs():
-    return (*torch.randn(3, 1, 2, 40, 64), True, 0.125), {}
+    return (torch.randn(1, 2, 40, 64), *torch.randn(2, 1, 1, 40, 64), True, 0.125), {}
 
 
 def attention_backward_inputs():
-    q, k, v, grad = torch.randn(4, 1, 2, 40, 64)
-    return (grad, q, k, v, *attention_reference(q, k, v, True, 0.125), True, 0.125), {}
+    (q, k, v, *rest), _ = attention_inputs()
+    return (torch.randn_like(q), q, k, v, *attention_reference(q, k, v, *rest), *rest), {}
 
 
 def attention_varlen_inputs():
     starts = torch.tensor([0, 7, 40], dtype=torch.int32)
-    return (*torch.randn(3, 40, 2, 64), starts, starts, 33, 33, True, 0.125), {}
+    q, (k, v) = torch.randn(40, 2, 64), torch.randn(2, 40, 1, 64)
+    return (q, k, v, starts, starts, 33, 33, True, 0.125), {}
 
 
 def attention_varlen_backward_inputs():

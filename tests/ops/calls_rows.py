@@ -7,7 +7,7 @@ from support.ops.operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
 from support.ops.rows_given import BUILT_DTYPES, DTYPES, NAMES, OPS, arguments, check, reference
 
 SHAPES = [
-    (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (8, 64), (2, 1023), (3, 1024), (2, 3, 5),
+    (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (3, 64), (2, 1023), (3, 1024), (2, 3, 5),
     (0, 3), (2, 0, 4),
 ]  # fmt: skip
 # Rows of every block, and rows in pieces.
@@ -30,7 +30,7 @@ def test_shapes(tree, library, mode, name, shape):
 def test_layouts(tree, library, mode, name, layout):
     run = in_mode(mode, tree[name], getattr(library, name))
     for dtype in BUILT_DTYPES if mode == "native" or layout != "transposed" else DTYPES:
-        check(name, run, arguments(name, (6, 48), dtype, layout))
+        check(name, run, arguments(name, (3, 48), dtype, layout))
     if mode == "eager":
         check(name, run, arguments(name, (2, 3, 17), torch.float32, layout))
         check(name, run, arguments(name, (2, 1, 3, 6), torch.float32, layout))
@@ -41,7 +41,7 @@ def test_layouts(tree, library, mode, name, layout):
 def test_operands_that_lie_differently(tree, library, mode, name):
     run = in_mode(mode, tree[name], getattr(library, name))
     for layout in ("transposed", "part of rows", "one number"):
-        first, second = arguments(name, (6, 48)), arguments(name, (6, 48), layout=layout)
+        first, second = arguments(name, (3, 48)), arguments(name, (3, 48), layout=layout)
         check(name, run, (first[0], *second[1:]))
         check(name, run, (second[0], *first[1:]))
 
