@@ -70,7 +70,11 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.setprofile(before)
+        if before is None or callable(before):
+            sys.setprofile(before)
+        else:
+            # Until Python 3.11 this is cProfile's profiler itself, which is not a function.
+            before.enable()
 
 
 def _asked(function: Any) -> str:

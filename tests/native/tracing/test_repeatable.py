@@ -1,7 +1,9 @@
 """What differs from call to call does not become a constant of a library."""
 
+import cProfile
 import inspect
 import itertools
+import math
 import os
 import random
 import time
@@ -78,6 +80,14 @@ def test_the_error_says_where_a_random_number_is_drawn():
     line = inspect.getsourcelines(body)[1] + 2
     _, asked = refusal(body).found.split("\n    ")
     assert f"the body asks for a random number at {__file__}:{line}" == asked
+
+
+def test_a_profiler_is_still_there_after_the_error():
+    with cProfile.Profile() as profiler:
+        refusal(with_argument(lambda: random.randrange(2**20)))
+        math.gcd(2, 3)
+    profiler.create_stats()
+    assert any("math.gcd" in function for _, _, function in profiler.stats)
 
 
 def test_torchs_random_numbers_are_calls_that_a_library_cannot_make():
