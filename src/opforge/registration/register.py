@@ -572,7 +572,7 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
         )
     # torch's message has half of a character, which some Pythons refuse to read; others, like
     # 3.11.2, read no message at all.
-    if isinstance(error, UnicodeError) or not lines:
+    if isinstance(error, UnicodeError) or not (lines or schema.isascii()):
         return BadSchema(
             "torch cannot parse the schema",
             found=f"{schema}: a name in it is not ASCII",
@@ -586,6 +586,6 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
         )
     return BadSchema(
         "torch cannot parse the schema",
-        found=f"{schema}: {lines[0]}",
+        found=f"{schema}: {lines[0] if lines else 'torch does not say why'}",
         fix="rename parameters that are keywords of the schema language, or correct schema=",
     )
