@@ -7,7 +7,7 @@ from support.ops.operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
 from support.ops.rows_given import BUILT_DTYPES, DTYPES, NAMES, OPS, arguments, check, reference
 
 SHAPES = [
-    (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (3, 64), (2, 1023), (3, 1024), (2, 3, 5),
+    (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (8, 64), (2, 1023), (3, 1024), (2, 3, 5),
     (0, 3), (2, 0, 4),
 ]  # fmt: skip
 # Rows of every block, and rows in pieces.
