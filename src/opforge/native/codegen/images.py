@@ -122,5 +122,5 @@ def _image(image: Image, data: str, *, is_ptx: bool) -> str:
 def words(data: bytes) -> list[str]:
     """Little-endian, with at least one zero byte at the end, six to a line."""
     padded = data + bytes(8 - len(data) % 8)
-    hexed = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", padded)]
+    hexed = [*map(hex, struct.unpack(f"<{len(padded) // 8}Q", padded))]
     return [f"    {', '.join(hexed[i : i + 6])}," for i in range(0, len(hexed), 6)]
