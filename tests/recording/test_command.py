@@ -221,7 +221,6 @@ def test_under_dash_m_a_kernel_has_the_name_of_its_module(tmp_path):
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "helper.py").write_text("SIZE = 64\n")
-    # sitecustomize does what a Python that is not preloaded does when it starts.
     (package / "work.py").write_text(
         "from support.recorded_programs import scale\n"
         "import torch, triton, opforge\n"
@@ -231,13 +230,12 @@ def test_under_dash_m_a_kernel_has_the_name_of_its_module(tmp_path):
         "def own(x_ptr):\n"
         "    pass\n"
         "if __name__ == '__main__':\n"
-        "    import sitecustomize\n"
         "    with opforge.target('sm_90'), FakeTensorMode():\n"
         "        own[(1,)](torch.empty(SIZE, device='cuda'))\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "opforge", "record", "-o", "l.json", "--",
-         python(), "-m", "dashm.work"],
+         sys.executable, "-m", "dashm.work"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
