@@ -15,6 +15,7 @@ import pytest
 
 from support.messages import send_less
 from support.processes import (
+    HEADERS,
     is_torch_for_cuda,
     provide_compilers,
     provide_ptxas,
@@ -126,6 +127,7 @@ def shared_by_workers(tmp_path_factory):
         patch.setenv("PATH", provide_compilers(folder / "compilers"), prepend=os.pathsep)
         if not torch.cuda.is_available():
             patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))
+            patch.setenv("CPLUS_INCLUDE_PATH", str(HEADERS), prepend=os.pathsep)
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
         if not is_torch_for_cuda():
             preloaded = provide_python(folder / "preloaded", session)

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# In place of the C++ library's.
+HEADERS = Path(__file__).with_name("headers")
 
 
 def python():
