@@ -74,6 +74,9 @@ def _import_and_freeze(imports):
     if "torch._inductor.compile_fx" in sys.modules:
         # It hashes torch's sources, in 0.3 s, and keeps the result.
         sys.modules["torch._inductor.codecache"].torch_key()
+    if "opforge._compat.compiling" in sys.modules:
+        # It asks Triton's assemblers, four processes that each fork would start.
+        sys.modules["opforge._compat.compiling"].known_archs()
     # Programs leave torch in memory; to take its libraries apart at exit takes each 70 ms.
     for finalizer in weakref.finalize._registry:
         finalizer.atexit = False
