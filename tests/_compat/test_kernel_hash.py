@@ -10,7 +10,7 @@ import pytest
 import triton
 
 from opforge._compat import kernel_hash
-from support.processes import environment, python
+from support.processes import OTHER_SEED, environment, python
 
 _numbers = itertools.count()
 HEAD = """
@@ -392,7 +392,7 @@ def test_values_of_python_are_the_same_in_every_process(module, tmp_path):
         "print(kernel_hash.digest(every_kernel.kernel))"
     )
     made = subprocess.run(
-        [python(), "-c", code], env=environment(tmp_path, PYTHONHASHSEED="7"),
+        [python(), "-c", code], env=environment(tmp_path, **OTHER_SEED),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert made.stdout.strip() == found[1]

@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch._library.triton import triton_ops_to_kernels
 import opforge
 from support.cache_keys import key_of
 from support.launching import double, graph_of, guessed
-from support.processes import run_python
+from support.processes import OTHER_SEED, run_python
 
 MODULE = """
 import torch, triton, opforge
@@ -138,9 +137,7 @@ def test_the_key_is_the_same_in_every_process(key, tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {file.stem} as keyed, opforge;"
         "from support.cache_keys import key_of; print(key_of(opforge.info(keyed.op).name))"
     )
-    # This process has another seed.
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    assert run_python(script, PYTHONHASHSEED=seed) == f"{here}\n"
+    assert run_python(script, **OTHER_SEED) == f"{here}\n"
 
 
 def test_torch_can_read_every_entry_of_outermost_heuristics(op_name):

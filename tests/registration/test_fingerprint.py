@@ -2,14 +2,12 @@
 
 import importlib.util
 import itertools
-import os
 import subprocess
-import sys
 
 import pytest
 
 from opforge.registration.fingerprint import op_fingerprint
-from support.processes import environment
+from support.processes import OTHER_SEED, environment, python
 
 SOURCE = """
 import triton
@@ -78,10 +76,8 @@ def test_it_is_the_same_in_every_process_and_under_the_interpreter(hashed, tmp_p
         "import hashed_ops; from opforge.registration.fingerprint import op_fingerprint; "
         "print(op_fingerprint(hashed_ops.op))"
     )
-    # This process has another seed.
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     elsewhere = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, check=True,
-        env=environment(tmp_path, PYTHONHASHSEED=seed, TRITON_INTERPRET="1"),
+        [python(), "-c", code], text=True, capture_output=True, check=True,
+        env=environment(tmp_path, TRITON_INTERPRET="1", **OTHER_SEED),
     )  # fmt: skip
     assert elsewhere.stdout == f"{here}\n"

@@ -15,12 +15,12 @@ import sys
 import time
 import zlib
 
-READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
+READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_", "PYTHONHASHSEED")
 # When it is used, and whatever imports the compiler sets it for its children.
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR",)
 # By what torch itself does not import.
 READ_AFTER_TORCH = ("TORCHINDUCTOR_", "TRITON_INTERPRET")
-READ_ON_START = ("PYTHONHASHSEED", "LD_")
+READ_ON_START = ("LD_",)
 WITHOUT_PLUGINS = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 KNOWN_OPTIONS = ("-B", "-c", "-m", "-u")
 HERE = os.path.dirname(os.path.realpath(__file__))

@@ -80,6 +80,8 @@ def _command(place, command):
 
 # For children in which opforge must not find torch's compiler and Triton imported already.
 TORCH_ALONE = {"OPFORGE_TEST_IMPORTS": "torch"}
+# For those in which strings have other hashes than here.
+OTHER_SEED = TORCH_ALONE | {"PYTHONHASHSEED": str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))}
 # For those in which it matters when opforge is imported.
 WITHOUT_OPFORGE = {"OPFORGE_TEST_IMPORTS": "compiler"}
 
