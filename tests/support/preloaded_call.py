@@ -117,7 +117,7 @@ def _imports(arguments):
 
 
 def _start_server(place, folder, session, imports, variables):
-    own = ("PYTHONPATH", *READ_LATER)
+    own = ("PYTHONPATH", "TRITON_PTXAS_PATH", *READ_LATER)
     variables = {name: text for name, text in variables.items() if name not in own}
     server = [f"{HERE}/preloaded.py", place, session, imports]
     with open(f"{place}.log", "a", encoding="utf-8") as log, open(os.devnull) as nothing:
