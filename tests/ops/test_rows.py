@@ -17,9 +17,11 @@ def built(tmp_path_factory):
     return build(tmp_path_factory.mktemp("rows"), *wanted)
 
 
-def test_every_call_gives_what_torch_gives(built):
-    said = run_calls(built, "calls_rows.py", "calls_rows_modes.py", "calls_gemm.py")
-    assert count_passed(said) >= 530
+@pytest.mark.parametrize(
+    ("file", "least"), [("calls_rows.py", 400), ("calls_rows_modes.py", 80), ("calls_gemm.py", 50)]
+)
+def test_every_call_gives_what_torch_gives(built, file, least):
+    assert count_passed(run_calls(built, file)) >= least
 
 
 def test_native_calls_on_amd_give_the_same(built):
