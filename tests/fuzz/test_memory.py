@@ -117,7 +117,7 @@ def test_names_that_come_and_go_leave_no_more_than_torchs_own(measured):
 
 @pytest.fixture
 def folder(tmp_path):
-    library = hand_made.library(hand_made.add(), name="remembered")
+    library = hand_made.library(hand_made.add())
     write(library, tmp_path)
     compile_library(tmp_path, library.name, flags=("-O0",))
     return str(tmp_path)

@@ -148,15 +148,13 @@ def test_a_reason_that_all_closest_cases_share_is_given_once(make):
     both = hand_made.Op(
         "add", "demo::add", "", op.params, op.outputs, (plain, strided), implementations=served
     )
-    library = make(hand_made.library((both, kernels), name="closest"))
+    library = make(hand_made.library((both, kernels)))
     half = torch.zeros(2, 4, dtype=torch.float16)
     for x in (half, half.t().contiguous().t()):
         with pytest.raises(Refused) as refused:
             library.run("add", x, torch.zeros(2, 5, dtype=torch.float16))
         assert refused.value.status == "INVALID_ARGUMENT"
-        assert refused.value.text == (
-            "closest_add: y: size 5 in dimension 1, expected 4 as in x (n)"
-        )
+        assert refused.value.text == ("demo_add: y: size 5 in dimension 1, expected 4 as in x (n)")
 
 
 LISTING = r"""

@@ -231,9 +231,7 @@ def in_place():
     ]
     params = tuple(hand_made.TensorParam(name, written=True) for name in "qk")
     case = hand_made.Case(tuple(tensors), paths=(hand_made.Path(()),))
-    return hand_made.library(
-        (hand_made.Op("rotate", "", "", params, (), (case,)), []), name="inplace"
-    )
+    return hand_made.library((hand_made.Op("rotate", "", "", params, (), (case,)), []))
 
 
 def test_slices_of_one_buffer_may_be_written_side_by_side(make):
@@ -249,7 +247,7 @@ def test_slices_of_one_buffer_may_be_written_side_by_side(make):
         (packed.view(8, 12)[:, 1:5], packed.view(12, 8)[:8, 4:8]),
     ]
     for q, k in overlapping:
-        with pytest.raises(Refused, match="inplace_rotate: q: overlaps k in memory"):
+        with pytest.raises(Refused, match="demo_rotate: q: overlaps k in memory"):
             library.call("rotate", q, k)
 
 
@@ -293,13 +291,13 @@ def test_workspace_whose_size_overflows_is_refused(make, standin):
         (hand_made.TensorCase("x", True, "i8", (n,)),), paths=(hand_made.Path((), (), steps),)
     )
     op = hand_made.Op("large", "", "", (hand_made.TensorParam("x", True),), (), (case,))
-    library = make(hand_made.library((op, []), name="large"))
+    library = make(hand_made.library((op, [])))
     with pytest.raises(Refused) as refused:
         library.call("large", torch.zeros(2, dtype=torch.int8))
     assert refused.value.status == "INVALID_ARGUMENT"
-    assert refused.value.text == "large_large: step 1: sizes of workspace do not fit into 64 bits"
+    assert refused.value.text == "demo_large: step 1: sizes of workspace do not fit into 64 bits"
     allocate = standin.vendor.call("cuMemAllocAsync")
-    with pytest.raises(Refused, match=rf"^OUT_OF_MEMORY: large_large: {allocate}: "):
+    with pytest.raises(Refused, match=rf"^OUT_OF_MEMORY: demo_large: {allocate}: "):
         library.call("large", torch.zeros(1, dtype=torch.int8))
     assert standin.alive["allocations"] == 0
 

@@ -159,13 +159,13 @@ def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, st
     assert found.status == "NO_IMAGE"
     arch = capability[0] * 10 + capability[1]
     assert found.text == (
-        f"arched_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
+        f"demo_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
         "the library was built for sm_80, sm_86, sm_90a: rebuild it with opforge build ... "
         f"--arch sm_{arch}"
     )
     found = refusal(library.load)
     assert found.status == "NO_IMAGE"
-    assert found.text.startswith("arched_load: touch has no image")
+    assert found.text.startswith("demo_load: touch has no image")
 
 
 @on_nvidia
@@ -202,7 +202,7 @@ def test_an_amd_device_takes_no_other_image(make, standin, arch):
     found = refusal(library.call, "touch", torch.zeros(1))
     assert found.status == "NO_IMAGE"
     assert found.text == (
-        f"arched_touch: touch has no image for {arch} (device 0); it has sm_80, gfx90a, gfx942; "
+        f"demo_touch: touch has no image for {arch} (device 0); it has sm_80, gfx90a, gfx942; "
         "the library was built for sm_80, gfx90a, gfx942: rebuild it with opforge build ... "
         f"--arch {arch}"
     )
@@ -240,7 +240,7 @@ def test_a_library_of_the_other_vendor_says_so_without_asking_for_a_driver(
     found = refusal(library.call, "touch", tensor)
     assert found.status == "NO_IMAGE"
     rebuild = "rebuild it with opforge build ... --arch"
-    assert found.text == "arched_touch: device 0 is " + text.format(rebuild)
+    assert found.text == "demo_touch: device 0 is " + text.format(rebuild)
     assert standin.calls == []
 
 
@@ -271,7 +271,7 @@ def test_a_code_object_that_hip_refuses_is_told_in_hips_words(make, standin):
     found = refusal(library.call, "touch", torch.zeros(1))
     assert (found.status, found.text) == (
         "CUDA_ERROR",
-        "arched_touch: hipModuleLoadData: hipErrorNoBinaryForGpu (209): an error of the stand-in",
+        "demo_touch: hipModuleLoadData: hipErrorNoBinaryForGpu (209): an error of the stand-in",
     )
 
 
@@ -293,7 +293,7 @@ def test_what_a_code_object_was_compiled_for_is_held(make, standin, said, error)
     limited = replace(image, cubin=hand_made.elf(said + bytes(8), image.arch), shared=1024)
     program = replace(program, kernels=(replace(kernel, images=(limited,)),))
     found = refusal(make(program, for_both=False).call, "touch", torch.zeros(1))
-    assert found.text.startswith(f"arched_touch: hipModuleLaunchKernel: {error}: ")
+    assert found.text.startswith(f"demo_touch: hipModuleLaunchKernel: {error}: ")
 
 
 @on_amd
@@ -313,7 +313,7 @@ def test_shared_memory_of_amd_devices(make, standin, shared, offered, fits):
         return
     found = refusal(library.call, "touch", torch.zeros(1))
     assert found.text == (
-        f"arched_touch: touch needs {shared} bytes of shared memory, "
+        f"demo_touch: touch needs {shared} bytes of shared memory, "
         f"but device 0 (gfx942) has {offered}"
     )
 
@@ -376,7 +376,7 @@ def of_archs(archs, *, ptx=False):
         paths=(hand_made.Path((), (), (launch,)),),
     )
     op = hand_made.Op("touch", "", "", (hand_made.TensorParam("x", True),), (), (case,))
-    return hand_made.library((op, [kernel]), name="arched", archs=archs)
+    return hand_made.library((op, [kernel]), archs=archs)
 
 
 def test_a_kernel_for_other_architectures_does_not_count_as_an_image(library, standin):
@@ -408,7 +408,7 @@ def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make
         ),
     )  # fmt: skip
     op = hand_made.Op("asks", "", "", (hand_made.TensorParam("x"),), ("out",), (cases,))
-    library = make(hand_made.library((op, []), name="asking", archs=sm(80, 90)))
+    library = make(hand_made.library((op, []), archs=sm(80, 90)))
     for capability, seen in (
         ((8, 0), (8, 0)),
         ((8, 9), (8, 0)),

@@ -15,7 +15,7 @@ def test_a_text_that_is_cut_off_ends_with_a_whole_character(make, shift):
     path = hand_made.Path((hand_made.Guard(Expr("<", (n, 1)), place),))
     case = hand_made.Case((hand_made.TensorCase("x", True, "i8", (n,)),), paths=(path,))
     op = hand_made.Op("long", "", "", (hand_made.TensorParam("x", True),), (), (case,))
-    library = make(hand_made.library((op, []), name="long"))
+    library = make(hand_made.library((op, [])))
     with pytest.raises(Refused) as refused:
         library.call("long", torch.zeros(1, dtype=torch.int8))
     assert refused.value.status == "UNCOVERED"

@@ -146,7 +146,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
     op = hand_made.Op("narrow", "", "", (hand_made.TensorParam("x", True),), (), (case,))
     keys = {"one": (), "narrow": ("i8",), "wide": ()}
     kernels = [hand_made.kernel(key, f"{key}_kernel", types) for key, types in keys.items()]
-    library = make(hand_made.library((op, kernels), name="few"))
+    library = make(hand_made.library((op, kernels)))
     library.call("narrow", torch.zeros(1, dtype=torch.int8))
     library.call("narrow", torch.zeros(32, dtype=torch.int8))
     assert [name_of(launched) for launched in standin.launches] == ["wide", "one", "wide", "narrow"]
@@ -156,7 +156,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
         assert standin.launches == []
         assert found.status == "UNCOVERED"
         assert found.text == (
-            "few_narrow: narrow_kernel (kernels.py:1): nothing was built for its arguments:\n"
+            "demo_narrow: narrow_kernel (kernels.py:1): nothing was built for its arguments:\n"
             f"  one: n is {size}, not 1\n"
             f"  narrow: n is {size}, {reason}"
         )
@@ -171,7 +171,7 @@ def test_a_long_list_of_candidates_ends_with_a_count(make):
         for n in range(1, 400)
     ]
     op = hand_made.Op("many", "", "", (hand_made.TensorParam("x"),), ("out",), tuple(cases))
-    library = make(hand_made.library((op, []), name="many"))
+    library = make(hand_made.library((op, [])))
     found = refusal(library, "many", torch.zeros(500, dtype=torch.int8))
     lines = found.text.splitlines()
     assert lines[1] == "  x i8 [1]: x: size 500 in dimension 0, expected 1"

@@ -209,7 +209,7 @@ def test_sizes_that_overflow_are_refused_in_the_same_words(make):
         (hand_made.TensorCase("x", True, "i8", (n,)),), paths=(hand_made.Path((), (), steps),)
     )
     op = hand_made.Op("large", "", "", (hand_made.TensorParam("x", True),), (), (case,))
-    ops = make(hand_made.library((op, []), name="large"))
+    ops = make(hand_made.library((op, [])))
     said, asked_first = refusals(ops, "large", torch.zeros(2, dtype=torch.int8))
     assert asked_first == said
     # No memory is that large, but the number is told.
