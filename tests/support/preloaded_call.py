@@ -30,11 +30,13 @@ IMPORTS = "torch._dynamo"
 # What most forks would import by themselves.
 WITH_COMPILER = (
     f"{IMPORTS} torch._inductor.compile_fx torch._dynamo.repro.after_dynamo torch.export._trace "
-    "torch.distributed.tensor.experimental triton.experimental.gluon"
+    "torch.distributed.tensor.experimental triton.experimental.gluon torch.utils.cpp_extension "
+    "torch._inductor.package sympy.tensor.tensor pytest"
 )
 WITH_OPFORGE = (
     f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
-    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels"
+    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels rich.console "
+    "rich.table rich.progress"
 )
 # What OPFORGE_TEST_IMPORTS may name; any other text is the modules themselves.
 SETS = {"compiler": WITH_COMPILER}
