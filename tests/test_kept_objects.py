@@ -73,6 +73,13 @@ def test_a_header_that_a_macro_names_is_not_known(compile_in, tmp_path):
     assert compile_in("-Iinc") == (0, 0, "")
 
 
+def test_a_file_of_dependencies_is_written_each_time(compile_in, tmp_path):
+    for _ in range(2):
+        assert compile_in("-Iinc", "-MD", "-MF", "main.d") == (0, 0, "")
+        assert "inc/far.h" in (tmp_path / "main.d").read_text()
+        (tmp_path / "main.d").unlink()
+
+
 def test_a_source_that_is_piped_in_is_looked_at(tmp_path):
     compiler = f"{provide_compilers(tmp_path / 'compilers')}/cc"
 

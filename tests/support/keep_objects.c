@@ -23,7 +23,6 @@ typedef struct {
     unsigned __int128 key;
     int is_unknown; /* whether it depends on what is not seen here */
     int has_piped;  /* whether a source comes from the standard input */
-    int must_preprocess;
     const char *target;
     const char *sources[MOST];
     int source_count;
@@ -237,33 +236,16 @@ static void add_option(Inputs *to, const char *before, char *option)
     /* Files that a linker finds by itself are not known here. */
     to->is_unknown |= is_option(option, "-L") || is_option(option, "@");
     to->is_unknown |= is_option(option, "-Wl,") && strchr(option, '/') != NULL;
+    /* With -M the compiler writes a second file. */
+    to->is_unknown |= is_option(option, "-M");
     if (strcmp(before, "-I") == 0 || strcmp(before, "-isystem") == 0) {
         add_folder(to, option);
     } else if (is_option(option, "-I") && option[2] != '\0') {
         add_folder(to, option + 2);
-    } else if (is_option(option, "-M")) {
-        to->must_preprocess = 1;
     } else if (option[0] != '-' && access(option, R_OK) == 0 && to->source_count < MOST) {
         to->sources[to->source_count++] = option;
     } else if (strcmp(before, "-include") == 0) {
         to->is_unknown = 1;
-    }
-}
-
-/* Only the preprocessor writes a dependency file. */
-static void add_preprocessed(Inputs *to, char **command, int used)
-{
-    char *said = NULL, *text = NULL;
-    size_t length = 0;
-    command[used] = "-E";
-    if (run(command, &said, &length) == 0) {
-        text = read_whole(to->target, &length);
-    }
-    command[used] = NULL;
-    if (text == NULL) {
-        to->is_unknown = 1;
-    } else {
-        add_bytes(to, text, length);
     }
 }
 
@@ -301,10 +283,7 @@ int main(int count, char **arguments)
         add_option(&inputs, command[i - 1], command[i]);
     }
     inputs.is_unknown |= inputs.source_count + inputs.has_piped == 0 || inputs.target == NULL;
-    if (!inputs.is_unknown && inputs.must_preprocess) {
-        add_preprocessed(&inputs, command, used);
-    }
-    for (i = 0; !inputs.is_unknown && !inputs.must_preprocess && i < inputs.source_count; i++) {
+    for (i = 0; !inputs.is_unknown && i < inputs.source_count; i++) {
         add_file(&inputs, inputs.sources[i]);
     }
     if (inputs.is_unknown) {
