@@ -305,7 +305,7 @@ def attention_varlen_backward_reference(
 
 
 def attention_inputs():
-    return (torch.randn(1, 2, 40, 64), *torch.randn(2, 1, 1, 40, 64), True, 0.125), {}
+    return (torch.randn(1, 2, 20, 64), *torch.randn(2, 1, 1, 20, 64), True, 0.125), {}
 
 
 def attention_backward_inputs():
@@ -314,9 +314,9 @@ def attention_backward_inputs():
 
 
 def attention_varlen_inputs():
-    starts = torch.tensor([0, 7, 40], dtype=torch.int32)
-    q, (k, v) = torch.randn(40, 2, 64), torch.randn(2, 40, 1, 64)
-    return (q, k, v, starts, starts, 33, 33, True, 0.125), {}
+    starts = torch.tensor([0, 3, 20], dtype=torch.int32)
+    q, (k, v) = torch.randn(20, 2, 64), torch.randn(2, 20, 1, 64)
+    return (q, k, v, starts, starts, 17, 17, True, 0.125), {}
 
 
 def attention_varlen_backward_inputs():
