@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 
-from support.ops.operators import DEVICE, LIMITS, ON_GPU, in_mode, laid_out, numbers
+from support.ops.operators import CALLED, DEVICE, LIMITS, ON_GPU, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 BUILT_DTYPES = DTYPES if ON_GPU else (torch.float32,)
@@ -48,7 +48,7 @@ def check(runs, logits, target, ignore_index=-100):
         close(room, expected, logits.dtype)
 
 
-@pytest.fixture(params=["eager", "native"])
+@pytest.fixture(params=CALLED)
 def runs(request, tree, library):
     return [in_mode(request.param, tree[name], getattr(library, name)) for name in NAMES]
 

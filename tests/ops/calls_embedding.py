@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 
-from support.ops.operators import DEVICE, ON_GPU, assert_close, in_mode, laid_out, numbers
+from support.ops.operators import CALLED, DEVICE, ON_GPU, assert_close, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # What the library contains without a GPU.
@@ -38,7 +38,7 @@ def check(forward, back, size, dtype=torch.float32, kind=torch.int64):
 
 
 @pytest.mark.parametrize("size", [*SIZES, *LARGE], ids=str)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_sizes(tree, library, mode, size):
     forward = in_mode(mode, tree["embedding"], library.embedding)
     back = in_mode(mode, tree["embedding_backward"], library.embedding_backward)
@@ -53,16 +53,18 @@ def test_the_gradient_is_the_same_each_time(tree):
 
 
 def test_every_mode(call):
-    for dtype in BUILT_DTYPES if call.mode == "native" else DTYPES[1:]:
+    is_native = call.mode == "native"
+    for dtype in BUILT_DTYPES if is_native else DTYPES[1:]:
         check(
             lambda *given: call("embedding", *given),
             lambda *given: call("embedding_backward", *given),
             (9, 40, (2, 8)),
             dtype,
+            BUILT_INDICES[-1] if is_native else torch.int32,
         )
 
 
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_an_index_outside_of_the_table_gives_zeros_and_has_no_gradient(tree, library, mode):
     forward = in_mode(mode, tree["embedding"], library.embedding)
     back = in_mode(mode, tree["embedding_backward"], library.embedding_backward)
@@ -78,7 +80,7 @@ def test_an_index_outside_of_the_table_gives_zeros_and_has_no_gradient(tree, lib
         assert not gradient[1:3].any()
 
 
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_an_entry_that_is_used_more_often_than_a_block_is_long(tree, library, mode):
     back = in_mode(mode, tree["embedding_backward"], library.embedding_backward)
     grad, indices = numbers((150, 8)), torch.zeros(150, dtype=torch.int64, device=DEVICE)
@@ -87,7 +89,7 @@ def test_an_entry_that_is_used_more_often_than_a_block_is_long(tree, library, mo
 
 
 @pytest.mark.parametrize("layout", ["part of rows", "transposed", "one row"])
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_tables_of_other_strides(tree, library, mode, layout):
     table, indices = laid_out(layout, (6, 48)), places(6, (5,))
     found = in_mode(mode, tree["embedding"], library.embedding)(table, indices)

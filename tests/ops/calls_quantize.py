@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from support.ops.operators import DEVICE, LAYOUTS, MODES, ON_GPU, in_mode, laid_out, numbers
+from support.ops.operators import CALLED, DEVICE, LAYOUTS, MODES, ON_GPU, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 BUILT_DTYPES = DTYPES if ON_GPU else (torch.float32,)
@@ -30,7 +30,7 @@ def check(name, run, x, kind):
 
 @pytest.mark.parametrize("shape", [*SHAPES, *LARGE], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_shapes(tree, library, mode, name, shape):
     run = in_mode(mode, tree[name], getattr(library, name))
     for dtype, kind in itertools.product(BUILT_DTYPES, KINDS):
@@ -49,7 +49,7 @@ def test_every_mode(tree, library, mode, name, kind):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_layouts(tree, library, mode, name):
     run = in_mode(mode, tree[name], getattr(library, name))
     for layout in LAYOUTS:
@@ -58,7 +58,7 @@ def test_layouts(tree, library, mode, name):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_every_step_and_the_middle_between_steps(tree, library, mode, name, kind):
     """All finite fp16 numbers up to 448, in rows whose scale is exactly 1: ties and subnormals."""
     run = in_mode(mode, tree[name], getattr(library, name))

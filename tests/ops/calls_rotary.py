@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opforge.errors import NativeCallFailed
-from support.ops.operators import DEVICE, ON_GPU, assert_close, double, in_mode, numbers
+from support.ops.operators import CALLED, DEVICE, ON_GPU, assert_close, double, in_mode, numbers
 
 STYLES = pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "interleaved"])
 # Of q and k, and of the tables.
@@ -55,7 +55,7 @@ def check(run, q, k, cos, sin, *rest):
         assert_close(found, wanted)
 
 
-@pytest.fixture(params=["eager", "native"])
+@pytest.fixture(params=CALLED)
 def run(request, tree, library):
     return in_mode(request.param, tree["rotary"], library.rotary)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from opforge.errors import NativeCallFailed
-from support.ops.operators import DEVICE, LIMITS, ON_GPU, in_mode, laid_out, numbers
+from support.ops.operators import CALLED, DEVICE, LIMITS, ON_GPU, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 BUILT_DTYPES = DTYPES if ON_GPU else (torch.float32,)
@@ -26,7 +26,7 @@ def check(run, logits, k, renormalize=True):
 
 
 @pytest.mark.parametrize("size", [*SIZES, *LARGE], ids=str)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_sizes(tree, library, mode, size):
     run = in_mode(mode, tree["topk_gating"], library.topk_gating)
     rows, experts, k = size
@@ -42,7 +42,7 @@ def test_every_mode(call):
     check(run, laid_out("transposed", (5, 24)), 3)
 
 
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_the_lowest_of_equal_experts_is_first(tree, library, mode):
     run = in_mode(mode, tree["topk_gating"], library.topk_gating)
     logits = torch.zeros(3, 20, device=DEVICE)

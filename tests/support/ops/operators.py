@@ -30,6 +30,9 @@ VENDOR = os.environ.get("OPFORGE_TEST_VENDOR", "nvidia")
 # Vendors of the stand-ins that a library without an architecture is for.
 VENDORS = ("nvidia", "amd")
 MODES = ("eager", "compiled", "exported", "native")
+# On the CPU a native call makes the launches that its body makes, in the interpreter that the body
+# would use. There the body itself is called in every mode, and where the library lacks a dtype.
+CALLED = ("eager", "native") if ON_GPU else ("native",)
 # Relative errors against double precision.
 LIMITS = {
     torch.float64: 1e-12,
