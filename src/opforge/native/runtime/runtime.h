@@ -16,6 +16,7 @@
  *     refusal  broadcast   explains why no path was found   expands tensors
  *     plan                 chooses the kernels of a path, sums up its workspace
  *     tensor   module   memory
+ *     graph                launches the kernels of a path as one CUDA graph
  *     launcher tensor_map  launches a kernel   encodes what it addresses a tensor by
  *     device               devices: their attributes, the lock, what is current
  *     driver_cuda driver_hip  libcuda   libamdhip64
