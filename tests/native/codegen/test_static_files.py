@@ -3,6 +3,7 @@ layers."""
 
 import re
 import subprocess
+import sysconfig
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
+from opforge.serving.extension import compile as extension
 from support.native import hand_made
 from support.standin.library import write
 
@@ -57,17 +59,36 @@ def test_every_element_type_is_in_the_tables(text, row):
 
 def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):
     write(hand_made.library(), tmp_path)
-    files = sorted(str(f) for f in tmp_path.glob("src/demo/*.c"))
-    subprocess.run(["cc", "-std=c99", "-c", *files], cwd=tmp_path, check=True)
-    objects = sorted(f.name for f in tmp_path.glob("*.o"))
+    files = sorted(tmp_path.glob("src/demo/*.c"))
+    order = list(TopologicalSorter(_uses(files, "demo", "-std=c99")).static_order())
+    assert {Path(name).stem for name in runtime() if name.endswith(".c")} < set(order)
+
+
+def test_the_files_of_the_serving_extension_are_layers(tmp_path):
+    for name, content in extension._sources().items():
+        (tmp_path / name).write_bytes(content)
+    own = Path(extension.__file__).parent
+    files = [tmp_path / file.name for file in sorted(own.glob("*.c"))]
+    headers = sysconfig.get_path("include")
+    uses = _uses(files, "served", "-std=c11", "-isystem", headers)
+    layers = re.findall(r"^ \*     (\w+) ", (own / "served.h").read_text(), re.MULTILINE)
+    assert sorted(layers) == sorted(uses)
+    upward = {layer: uses[layer] - set(layers[i + 1 :]) for i, layer in enumerate(layers)}
+    assert {layer: above for layer, above in upward.items() if above} == {}
+
+
+def _uses(files: list[Path], prefix: str, *flags: str) -> dict[str, set[str]]:
+    """For each file, the others that define what it uses, by names that begin with the prefix."""
+    folder = files[0].parent
+    subprocess.run(["cc", *flags, "-c", *files], cwd=folder, check=True)
     shown = subprocess.run(
-        ["nm", "-A", *objects], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    symbols = re.findall(r"^(\w+)\.o:\S* +(\w) (demo_\w+)$", shown.stdout, re.MULTILINE)
+        ["nm", "-A", *(f"{file.stem}.o" for file in files)],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    symbols = re.findall(rf"^(\w+)\.o:\S* +(\w) ({prefix}_\w+)$", shown.stdout, re.MULTILINE)
     defined = {name: file for file, kind, name in symbols if kind != "U"}
-    uses = {file: set() for file, _, _ in symbols}
+    uses: dict[str, set[str]] = {file.stem: set() for file in files}
     for file, kind, name in symbols:
         if kind == "U":
             uses[file].add(defined[name])
-    order = list(TopologicalSorter(uses).static_order())
-    assert {Path(name).stem for name in runtime() if name.endswith(".c")} < set(order)
+    return uses

@@ -9,7 +9,7 @@ static PyObject *padding_name;
 static PyObject *layout_name;
 static PyObject *tf32_name;
 
-int served_intern_names(void)
+int served_intern_descriptor_names(void)
 {
     base_name = PyUnicode_InternFromString("base");
     shape_name = PyUnicode_InternFromString("shape");

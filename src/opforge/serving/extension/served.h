@@ -2,7 +2,7 @@
  *
  * Layers; a file calls only files of the layers below its own:
  *
- *     served          the module
+ *     module          the Python module
  *     subscript       kernel[grid] of Triton's classes
  *     kernel          the type Kernel
  *     launch          kernel[grid](...): finds, chooses, launches or hands over
@@ -15,6 +15,7 @@
  *     configuration   device, stream, allocator, hooks
  *     watch           what stops serving
  *     same            whether two constants are one
+ *     names           of attributes
  */
 #ifndef OPFORGE_SERVED_INCLUDED
 #define OPFORGE_SERVED_INCLUDED
@@ -220,10 +221,11 @@ typedef struct {
     int argument;
 } Pointer;
 
-/* served.c: names of attributes */
+/* names.c */
 extern PyObject *served_dtype;
 extern PyObject *served_data_ptr;
 extern PyObject *served_name; /* "__name__" */
+int served_intern_names(void);
 
 /* same.c: 1, 0, or -1 with an exception */
 int served_same(PyObject *one, PyObject *other);
@@ -253,7 +255,7 @@ int served_takes_descriptors(const ImageObject *image, const int *ranks, int cou
 void served_raise(const char *kernel, OpforgeStatus status);
 
 /* descriptor.c */
-int served_intern_names(void);
+int served_intern_descriptor_names(void);
 int served_read_descriptor_types(KernelObject *kernel, PyObject *given);
 const DescriptorType *served_descriptor_type(const KernelObject *kernel, const PyTypeObject *type);
 int served_look_at_descriptor(PyObject *value, const DescriptorType *type, Argument *argument,

@@ -1,10 +1,6 @@
 /* The module _opforge_served: launches of Triton kernels from images built before. */
 #include "served.h"
 
-PyObject *served_dtype;
-PyObject *served_data_ptr;
-PyObject *served_name;
-
 static PyObject *forget(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -62,12 +58,8 @@ PyMODINIT_FUNC PyInit__opforge_served(void)
     if (module == NULL) {
         return NULL;
     }
-    served_dtype = PyUnicode_InternFromString("dtype");
-    served_data_ptr = PyUnicode_InternFromString("data_ptr");
-    served_name = PyUnicode_InternFromString("__name__");
-    if (served_dtype == NULL || served_data_ptr == NULL || served_name == NULL ||
-        served_intern_names() < 0 || served_add_image_type(module) < 0 ||
-        served_add_kernel_type(module) < 0) {
+    if (served_intern_names() < 0 || served_intern_descriptor_names() < 0 ||
+        served_add_image_type(module) < 0 || served_add_kernel_type(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }
