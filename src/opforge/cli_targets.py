@@ -16,8 +16,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
-import opforge
-
 from .errors import BadInputs, OpforgeError, TargetFailed, TargetNotFound
 from .registry import registry
 
@@ -70,7 +68,7 @@ def resolve_or_function(target: str) -> list[Any]:
     """As `resolve`, but a target may also name a function that is no operator yet."""
     place, name = _split(target)
     named = vars(_load(place)).get(name)
-    if isinstance(named, FunctionType) and not opforge.is_op(named):
+    if isinstance(named, FunctionType) and not registry.is_op(named):
         return [named]
     return resolve(target)
 
@@ -262,7 +260,7 @@ def is_folder(path: str | Path) -> bool:
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
     """By the names they have in the module, else by their own."""
-    named = {name: value for name, value in vars(module).items() if opforge.is_op(value)}
+    named = {name: value for name, value in vars(module).items() if registry.is_op(value)}
     bound = {id(registry.find(op)) for op in named.values()}
     # An op that a function makes, for example in a loop, may have no name in the module.
     for entry in registry:

@@ -587,7 +587,7 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
 def is_op(value: Any) -> bool:
     """Whether a value is an op that opforge made and that is still registered."""
-    return not issubclass(type(value), str) and registry.find(value) is not None
+    return registry.is_op(value)
 
 
 def unregister(op: Any) -> None:

@@ -208,6 +208,10 @@ class Registry:
         entry = self._by_name.get(_compat.qualified_name(overload))
         return entry if entry is not None and entry.overload is overload else None
 
+    def is_op(self, value: Any) -> bool:
+        """Whether a value, rather than the name that a string holds, is an op."""
+        return not issubclass(type(value), str) and self.find(value) is not None
+
     def find_operator(self, value: Any) -> Entry | None:
         """The entry of an overload or a packet; of other objects nothing but the type is looked at.
 

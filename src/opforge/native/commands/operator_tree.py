@@ -19,8 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import opforge
-
 from ...cli_targets import Place, is_folder, operators_in, places_in, users_own
 from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ...registry import registry
@@ -205,7 +203,7 @@ def _imported(name: str, file: Path) -> ModuleType:
 
 def _check_declared(operators: Sequence[Any]) -> None:
     if not any(declarations_of(registry.get(op)) for op in operators):
-        names = ", ".join(opforge.info(op).name for op in operators)
+        names = ", ".join(registry.get(op).name for op in operators)
         raise Undeclared(
             f"{names} has no native.declare",
             fix=f"native.declare(op, x=native.tensor(...), ...) in {FILE}",
@@ -218,12 +216,13 @@ def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
     problems = []
     own = {entry.name for entry in operators_of(registry.get(op) for _, op in operators)}
     for folder, op in operators:
-        if registry.get(op).name not in own:
+        entry = registry.get(op)
+        if entry.name not in own:
             continue
-        name = opforge.info(op).name.partition("::")[2]
+        name = entry.own_name
         there, other = first.setdefault(name, (folder, op))
         if other is not op:
-            both = f"{opforge.info(other).location}, {opforge.info(op).location}"
+            both = f"{registry.get(other).location}, {entry.location}"
             problems.append(
                 Problem(folder, f"{there} has an operator {name} as well\n  found: {both}")
             )
