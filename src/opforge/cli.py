@@ -62,7 +62,7 @@ class Commands(click.Group):
 
 def _of_a_package(error: OSError | ImportError) -> OpforgeError | None:
     """For torch or Triton that is missing, or that is there and does not import."""
-    from .doctor import INSTALL_TORCH, INSTALL_TRITON
+    from .versions import INSTALL_TORCH, INSTALL_TRITON
 
     needed = {"torch": INSTALL_TORCH, "triton": INSTALL_TRITON}
     if isinstance(error, ModuleNotFoundError) and error.name in needed:

@@ -19,9 +19,7 @@ from typing import Literal
 
 from . import environment
 from .libstdcxx import LIBRARY, linked_statically, preloaded, system_libstdcxx
-
-OLDEST_TORCH = (2, 11)
-OLDEST_TRITON = (3, 6)
+from .versions import INSTALL_TORCH, INSTALL_TRITON, OLDEST_TORCH, OLDEST_TRITON
 
 CXX_COMPILERS = ("g++", "clang++", "c++")
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
@@ -35,8 +33,6 @@ INSTALL_HEADERS = (
     f"apt-get install python{sys.version_info.major}.{sys.version_info.minor}-dev"
     "  (or your system's equivalent)"
 )
-INSTALL_TORCH = "pip install 'torch>=2.11'"
-INSTALL_TRITON = "pip install 'triton>=3.6'"
 
 
 @dataclass(frozen=True)
@@ -125,10 +121,10 @@ def interpreting(machine: MachineFacts) -> bool:
     return environment.is_on(machine.interpret)
 
 
-def _recent(name: str, package: Tool, oldest: tuple[int, ...], fix: str) -> Finding:
+def _recent(name: str, package: Tool, oldest: str, fix: str) -> Finding:
     found = _found(name, package, fix)
-    if package.present and _version(found.detail) < oldest:
-        return Finding(name, "limited", f"{found.detail} is older than {_dotted(oldest)}", fix)
+    if package.present and _version(found.detail) < _version(oldest):
+        return Finding(name, "limited", f"{found.detail} is older than {oldest}", fix)
     return found
 
 
@@ -234,17 +230,13 @@ def _gpu_fix(machine: MachineFacts) -> str:
     if not machine.torch.present:
         return INSTALL_TORCH
     if machine.gpu_unused:
-        release = _dotted(_version(machine.torch.detail))
+        release = ".".join(map(str, _version(machine.torch.detail)))
         return f"pip install --force-reinstall 'torch=={release}.*'  (a build with CUDA)"
     return f"{INTERPRET}  (runs kernels on the CPU)"
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _package(name: str) -> Tool:

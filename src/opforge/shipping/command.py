@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ..errors import BadOption
 from ..notebook import counted, size
+from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary, read_built
 from .names import package_name
 from .package import callable_ops, package_files
 from .rules import no_gradient
 from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
-# The first whose stable ABI the adapters use.
-_TORCH = ("Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"')
+_TORCH = ("Provides-Extra: torch", f'Requires-Dist: torch>={OLDEST_TORCH}; extra == "torch"')
 # The first whose `jax.ffi` the module uses.
 _JAX = ("Provides-Extra: jax", 'Requires-Dist: jax>=0.5; extra == "jax"')
 

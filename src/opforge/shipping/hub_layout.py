@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import BadLibraryName, BadOption
 from ..native.library.manifest_reader import reading
+from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary
 from .package import package_files
 from .wheel_file import write_whole
@@ -22,7 +23,7 @@ from .wheel_file import write_whole
 # library needs of CUDA only the driver.
 _CUDA = ("cu120", "cu130")
 # The stable ABI that the adapters use.
-_TORCH = "torch-stable-abi211"
+_TORCH = f"torch-stable-abi{OLDEST_TORCH.replace('.', '')}"
 _NAME = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 
 

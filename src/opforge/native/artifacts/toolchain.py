@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ... import environment
 from ...errors import CCompileFailed, NoCompiler
+from ...versions import INSTALL_TORCH
 from .scratch import scratch
 
 # No path and no time goes into the objects: the same sources give the same library.
@@ -147,7 +148,7 @@ def _torch_folder() -> Path:
         raise NoCompiler(
             "torch's headers, which a torch adapter is compiled with, are not installed",
             found="no torch" if folder is None else f"{folder}",
-            fix="pip install 'torch>=2.11' into the Python that runs the build",
+            fix=f"{INSTALL_TORCH} into the Python that runs the build",
         )
     return folder
 
