@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from opforge.arch import CUDA, Arch
-from opforge.serving.extension.compile import NAME, build_extension
+from opforge.serving.extension.compile import build_extension
+from opforge.serving.manifest import EXTENSION
 from support.native.hand_made import cubin
 from support.standin.driver import AMD, Launched, StandIn
 
@@ -23,7 +24,7 @@ READ = {
 @functools.cache
 def extension() -> ModuleType:
     path = build_extension(Path(tempfile.mkdtemp(prefix="opforge-served-")))
-    spec = importlib.util.spec_from_file_location(NAME, path)
+    spec = importlib.util.spec_from_file_location(EXTENSION, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

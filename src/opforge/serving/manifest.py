@@ -19,6 +19,8 @@ from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
 # Another one wherever the extension or what it is given changes.
 FORMAT = 6
 NAME = "manifest.json"
+# The module of the C extension; its file adds `.abi3.so`.
+EXTENSION = "_opforge_served"
 _FIX = "build it again with `opforge build launches.json`"
 
 

@@ -22,10 +22,9 @@ from .gaps import COVER, Gap, from_extension, gap, other_arch
 from .inductor import CompiledGraphs, Counted
 from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
-from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+from .manifest import EXTENSION, Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from .relaunch import Relaunch
 
-EXTENSION = "_opforge_served"
 _AGAIN = "build it again with `opforge build launches.json`"
 _SETTINGS = "set it as it was, or record and build again"
 _CONSTANT = "use a number, or another constant, in its place, record it and build again"

@@ -13,6 +13,7 @@ import torch
 from opforge.arch import FIRST_ARCH_SPECIFIC
 from opforge.native.ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES
 from opforge.serving.extension import compile as extension_compile
+from opforge.serving.kinds import MOST_DESCRIPTORS
 from support.archs import gfx
 from support.native.hand_made import elf
 from support.serving import Tensor
@@ -245,6 +246,10 @@ def test_what_is_unloaded_is_loaded_again(serving, standin):
     assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
     launch(X, 1)
     assert len(standin.launches) == 2
+
+
+def test_as_many_descriptors_are_built_for_as_it_takes():
+    assert f"#define SERVED_DESCRIPTORS {MOST_DESCRIPTORS}\n" in (SOURCES / "served.h").read_text()
 
 
 def test_its_headers_agree_with_those_of_native_libraries():

@@ -9,8 +9,7 @@ from pathlib import Path
 from ...errors import NoCompiler
 from ...native.artifacts.scratch import scratch
 from ...native.artifacts.toolchain import compile_extension
-
-NAME = "_opforge_served"
+from ..manifest import EXTENSION
 
 # CPython's limited API: a module for 3.10 is one for every later version.
 _FLAGS = ("-DPy_LIMITED_API=0x030A0000",)
@@ -24,7 +23,7 @@ def build_extension(folder: Path) -> Path:
     """Compile `folder/_opforge_served.abi3.so`, for CPython 3.10 and later."""
     headers = _headers()
     folder.mkdir(parents=True, exist_ok=True)
-    output = folder / f"{NAME}.abi3.so"
+    output = folder / f"{EXTENSION}.abi3.so"
     with scratch("cc") as sources:
         for name, text in _sources().items():
             (sources / name).write_bytes(text)
