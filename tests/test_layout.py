@@ -1,6 +1,7 @@
 """The habits of the house that no linter holds: small modules, and packages that only hand on."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,12 @@ def test_a_package_only_hands_names_on(name):
 def test_no_module_has_more_than_600_lines():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > 600} == {}
+
+
+def test_no_folder_has_two_classes_of_one_name():
+    places = defaultdict(list)
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[path.parent, node.name].append(f"{name}:{node.lineno}")
+    assert [found for found in places.values() if len(found) > 1] == []

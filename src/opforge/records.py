@@ -33,7 +33,7 @@ class BadField(ValueError):
         return BadField(self.what, f"{place}{dot}{self.place}")
 
 
-class Codec(NamedTuple):
+class JsonCodec(NamedTuple):
     """How a value becomes JSON, and the value again."""
 
     write: Callable[[Any], Any]
@@ -74,20 +74,20 @@ class Codecs:
     def __init__(
         self,
         keys: Mapping[type, str],
-        special: Mapping[Any, Codec] | None = None,
+        special: Mapping[Any, JsonCodec] | None = None,
         limits: Mapping[type, Mapping[str, Limit]] | None = None,
     ) -> None:
         self._keys = keys
         self._limits = limits or {}
-        self._made: dict[Any, Codec] = dict(special or {})
+        self._made: dict[Any, JsonCodec] = dict(special or {})
 
-    def of(self, kind: Any) -> Codec:
+    def of(self, kind: Any) -> JsonCodec:
         """The codec of a record, or of the type of a field."""
         if kind not in self._made:
             self._made[kind] = self._make(kind)
         return self._made[kind]
 
-    def _make(self, kind: Any) -> Codec:
+    def _make(self, kind: Any) -> JsonCodec:
         args = get_args(kind)
         if get_origin(kind) is tuple:
             if get_origin(args[0]) is tuple:
@@ -99,7 +99,7 @@ class Codecs:
             return _maybe(self.of(args[0]))
         if kind in self._keys or isinstance(kind, UnionType):
             return _one_of([form for one in args or (kind,) for form in self._forms(one)])
-        return Codec(lambda value: value, lambda content: _checked(content, kind))
+        return JsonCodec(lambda value: value, lambda content: _checked(content, kind))
 
     def _forms(self, kind: type) -> list[_Form]:
         limits = self._limits.get(kind, {})
@@ -111,7 +111,7 @@ class Codecs:
         return forms
 
 
-def as_text(parse: Callable[[str], Any], what: str) -> Codec:
+def as_text(parse: Callable[[str], Any], what: str) -> JsonCodec:
     """The codec of what is written as `str` has it; `parse` raises `ValueError`."""
 
     def read(content: Any) -> Any:
@@ -120,7 +120,7 @@ def as_text(parse: Callable[[str], Any], what: str) -> Codec:
         except ValueError:
             raise BadField(f"is {shown(content)}, expected {what}") from None
 
-    return Codec(str, read)
+    return JsonCodec(str, read)
 
 
 def _fields(kind: Any) -> dict[str, tuple[str, Any]]:
@@ -141,7 +141,7 @@ class _Form:
         self,
         kind: type,
         words: list[str],
-        codec_of: Callable[[Any], Codec],
+        codec_of: Callable[[Any], JsonCodec],
         limits: Mapping[str, Limit],
     ) -> None:
         self.kind = kind
@@ -189,7 +189,7 @@ class _Form:
         return self.kind(**found)
 
 
-def _one_of(forms: list[_Form]) -> Codec:
+def _one_of(forms: list[_Form]) -> JsonCodec:
     def write(value: Any) -> Any:
         return next(form for form in forms if form.takes(value)).write(value)
 
@@ -202,38 +202,38 @@ def _one_of(forms: list[_Form]) -> Codec:
         expected = " or ".join(", ".join(form.needed) for form in forms)
         raise BadField(f"is {shown(content)}, expected an object with {expected}")
 
-    return Codec(write, read)
+    return JsonCodec(write, read)
 
 
-def _each(codec: Codec) -> Codec:
+def _each(codec: JsonCodec) -> JsonCodec:
     """A tuple, as a list."""
 
     def read(content: Any) -> Any:
         listed = enumerate(_checked(content, list))
         return tuple(read_at(f"[{i}]", codec, item) for i, item in listed)
 
-    return Codec(lambda values: [codec.write(value) for value in values], read)
+    return JsonCodec(lambda values: [codec.write(value) for value in values], read)
 
 
-def _pairs(make: type, codec: Codec) -> Codec:
+def _pairs(make: type, codec: JsonCodec) -> JsonCodec:
     """`(("BLOCK", "128"),)` or a mapping, as an object."""
 
     def read(content: Any) -> Any:
         listed = _checked(content, dict).items()
         return make((key, read_at(key, codec, value)) for key, value in listed)
 
-    return Codec(dict, read)
+    return JsonCodec(dict, read)
 
 
-def _maybe(codec: Codec) -> Codec:
+def _maybe(codec: JsonCodec) -> JsonCodec:
     """A value or None."""
-    return Codec(
+    return JsonCodec(
         lambda value: None if value is None else codec.write(value),
         lambda content: None if content is None else codec.read(content),
     )
 
 
-def read_at(place: str, codec: Codec, content: Any) -> Any:
+def read_at(place: str, codec: JsonCodec, content: Any) -> Any:
     """What stands at a place, such as the key of an object."""
     try:
         return codec.read(content)
@@ -259,7 +259,7 @@ def field(content: Any, key: str, kind: Any, default: Any = _NEEDED) -> Any:
 def each(content: Any, key: str, read: Callable[[Any], Any], default: Any = _NEEDED) -> Any:
     """The items of the list that an object has at a key, each as `read` returns it."""
     listed = field(content, key, list, default)
-    codec = Codec(shown, read)
+    codec = JsonCodec(shown, read)
     return tuple(read_at(f"{key}[{i}]", codec, item) for i, item in enumerate(listed))
 
 

@@ -6,7 +6,7 @@ import triton.language as tl
 from triton.experimental.gluon import language as gl
 
 from opforge._compat.compiling import Variant, to_ttir
-from opforge._compat.pointer_writes import Unknown, written_in, written_pointers
+from opforge._compat.pointer_writes import UnknownWrites, written_in, written_pointers
 from support.archs import SM_90
 from support.native.hopper_ops import moved_kernel
 
@@ -136,7 +136,7 @@ def test_assembly_without_operands_writes_nothing():
 
 
 def test_assembly_may_write_anything():
-    with pytest.raises(Unknown, match="inline assembly"):
+    with pytest.raises(UnknownWrites, match="inline assembly"):
         written(assembly)
 
 

@@ -13,7 +13,7 @@ import opforge
 from opforge.errors import KernelChanged, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from opforge.serving.server import Server
+from opforge.serving.server import ServedFolder
 from support.served_kernels import recorded
 
 CONFIG = "FACTOR = 2\nother = 1\n"
@@ -100,7 +100,7 @@ def folder(files):
 @pytest.fixture
 def server(folder, monkeypatch):
     monkeypatch.setattr("opforge._compat.served.device_functions", lambda: (lambda _: 0, lambda: 0))
-    return Server(folder, strict=True, tune_missing=False)
+    return ServedFolder(folder, strict=True, tune_missing=False)
 
 
 def is_served(server, fn):
@@ -188,9 +188,10 @@ def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_pa
     done = build(plain.joined(exact), tmp_path / "kernels", archs=["sm_80"])
     assert ("TRITON_F32_DEFAULT", "ieee") in done.manifest.settings
     assert len(done.manifest.kernels) == len(done.notes) == 1
-    assert is_served(Server(done.folder, strict=True, tune_missing=False), library.by_alias)
+    assert is_served(ServedFolder(done.folder, strict=True, tune_missing=False), library.by_alias)
     monkeypatch.delenv("TRITON_F32_DEFAULT")
     with pytest.raises(KernelChanged, match="fix: build with TRITON_F32_DEFAULT=ieee"):
         build(exact, tmp_path / "others", archs=["sm_80"])
+    kernel = ServedFolder(done.folder, strict=True, tune_missing=False).kernel_of(library.by_alias)
     with pytest.raises(NotServed, match=r"is not set, but was 'ieee' when .* was built"):
-        Server(done.folder, strict=True, tune_missing=False).kernel_of(library.by_alias).bind(1)()
+        kernel.bind(1)()

@@ -308,7 +308,7 @@ def test_everything_is_inductors_again_afterwards(gpu, folder):
 
 
 def test_each_has_one_general_variant(recording, folder):
-    manifest = serving.Server(folder, strict=False, tune_missing=False).manifest
+    manifest = serving.ServedFolder(folder, strict=False, tune_missing=False).manifest
     types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
     assert types["scale_kernel"] == [("p16", "p16", "fp64", "i32"), ("p", "p", "fp64", "i32")]
     assert types["triton_red_fused_sum"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]

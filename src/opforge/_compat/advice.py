@@ -26,14 +26,14 @@ class Adviser:
         """Told once for each key and edition."""
 
 
-class _State:
+class _AdviceState:
     def __init__(self) -> None:
         self.advisers: dict[patches.Patch, Adviser] = {}
         # A new one makes all earlier advice invalid.
         self.edition = 0
 
 
-_state = _State()
+_state = _AdviceState()
 
 
 def ask_first(adviser: Adviser, patch: patches.Patch = patches.AUTOTUNER_ADVICE) -> None:

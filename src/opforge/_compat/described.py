@@ -93,12 +93,12 @@ def _item(original: Callable[..., Any]) -> Callable[..., Any]:
     return getitem
 
 
-class _State(threading.local):
+class _TuningState(threading.local):
     # While an autotuner runs, its first launch tells it that there is no GPU.
     tuning = 0
 
 
-_state = _State()
+_state = _TuningState()
 
 
 def _tuner_run(original: Callable[..., Any]) -> Callable[..., Any]:

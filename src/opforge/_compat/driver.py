@@ -74,7 +74,7 @@ class Gpu:
 _now: contextvars.ContextVar[Gpu | None] = contextvars.ContextVar("opforge_target", default=None)
 
 
-class _State(threading.local):
+class _TargetState(threading.local):
     """What Dynamo can guard on, which cannot read a context variable."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _State(threading.local):
         self.target: str | None = None
 
 
-_state = _State()
+_state = _TargetState()
 
 
 def current() -> Gpu | None:

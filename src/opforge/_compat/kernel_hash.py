@@ -28,11 +28,11 @@ from triton import knobs
 from triton.runtime.jit import ConstexprFunction, JITCallable
 
 from .kernel_names import Names, names_in
-from .value_text import FOREIGN, PLAIN, TRITON, Texts, Unknown, is_of
+from .value_text import FOREIGN, PLAIN, TRITON, NoText, Texts, is_of
 
 __all__ = [
     "KernelHash",
-    "Unknown",
+    "NoText",
     "Watched",
     "digest",
     "digest_or_unique",
@@ -60,7 +60,7 @@ class KernelHash(NamedTuple):
 
 
 def kernel_hash(fn: Any) -> KernelHash:
-    """The hash of a jitted function, from the values that its names have now; raises `Unknown`."""
+    """The hash of a jitted function, from the values that its names have now; raises `NoText`."""
     found = _Reached()
     lines = found.lines(fn)
     return KernelHash(
@@ -72,12 +72,12 @@ def kernel_hash(fn: Any) -> KernelHash:
 
 
 def digest(fn: Any) -> str:
-    """The hash as text; raises `Unknown`."""
+    """The hash as text; raises `NoText`."""
     return kernel_hash(fn).digest
 
 
 def uses(fn: Any) -> str:
-    """A hash of all that a function uses, without its own source; raises `Unknown`."""
+    """A hash of all that a function uses, without its own source; raises `NoText`."""
     # The first line is the source.
     _, *lines = _Reached().lines(fn)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -92,7 +92,7 @@ def identity(fn: Any) -> tuple[str, tuple[str, ...]]:
     """`digest_or_unique`, and the places of the functions that a hash went through."""
     try:
         found = kernel_hash(fn)
-    except Unknown:
+    except NoText:
         return secrets.token_hex(32), ()
     return found.digest, found.places
 
@@ -101,7 +101,7 @@ def files(fn: Any) -> frozenset[str]:
     """The files of a function and of what it uses, as far as they are known."""
     try:
         return kernel_hash(fn).files
-    except Unknown:
+    except NoText:
         return frozenset()
 
 
@@ -129,7 +129,7 @@ class _Reached(Texts):
         try:
             return [*self._texts()]
         except RecursionError:
-            raise Unknown("a value that is nested too deeply", fn) from None
+            raise NoText("a value that is nested too deeply", fn) from None
 
     def _texts(self) -> Iterator[str]:
         # It grows meanwhile.
@@ -164,7 +164,7 @@ class _Reached(Texts):
     @staticmethod
     def _import(module: str, function: Any) -> None:
         if module.partition(".")[0] not in FOREIGN:
-            raise Unknown(f"{module}, which {function.__name__} imports", sys)
+            raise NoText(f"{module}, which {function.__name__} imports", sys)
 
     def _named(self, space: _Space, chain: tuple[str, ...], *, is_assigned: bool) -> str | None:
         """What a name stands for; None for a local variable and for one of Python's own."""
@@ -180,10 +180,10 @@ class _Reached(Texts):
         shown = ".".join(chain)
         if isinstance(value, ModuleType) and not is_of(value, TRITON):
             # Anything could be taken of it, with `getattr`.
-            raise Unknown(shown, value)
+            raise NoText(shown, value)
         try:
             text = self.text(value, shown)
-        except Unknown:
+        except NoText:
             allows_all = space.is_python or knobs.compilation.allow_non_constexpr_globals
             if allows_all or _is_usable(start):
                 raise
@@ -205,7 +205,7 @@ class _Reached(Texts):
                 # Triton raises, unless nothing leads there.
                 return f"no {attribute}"
             except Exception as error:
-                raise Unknown(attribute, value) from error
+                raise NoText(attribute, value) from error
             holder = None if is_of(value, FOREIGN) else _own(value, attribute)
             if isinstance(value, ModuleType) and holder is not None:
                 self.modules.add(str(getattr(value, "__file__", "")))

@@ -44,14 +44,14 @@ class Router(Protocol):
     ) -> list[str]: ...
 
 
-class _State(threading.local):
+class _LaunchState(threading.local):
     router: Router | None = None
     refuse: Callable[[list[Any]], Any] | None = None
     # The module that torch analyzed last, and the names of its kernel's arguments.
     analyzed: tuple[Any, list[str]] | None = None
 
 
-_state = _State()
+_state = _LaunchState()
 # What ops launch, by name: those of `torch.library.triton_op`, and ours, as Inductor's cache key
 # depends on what is listed here.
 kernels_of_ops: dict[str, list[Any]] = torch._library.triton.triton_ops_to_kernels

@@ -33,12 +33,12 @@ _ADDRESSES = {"tt.addptr", "tt.make_tensor_ptr", "tt.advance", "tt.make_tensor_d
 _Functions = dict[str, dict[Any, list[Any]]]
 
 
-class Unknown(Exception):
+class UnknownWrites(Exception):
     """It cannot be told what a kernel writes, and why."""
 
 
 def written_pointers(variant: compiling.Variant) -> frozenset[str]:
-    """The parameters behind which a kernel writes; raises `Unknown`, or what Triton raises."""
+    """The parameters behind which a kernel writes; raises `UnknownWrites`, or Triton's errors."""
     _, module = compiling.to_ttir(variant)
     signature = variant.signature
     # A descriptor's sizes and strides are arguments of their own.
@@ -66,7 +66,7 @@ def written_in(module: Any, passed: list[str]) -> set[str] | None:
         if len(functions) > 1 or kernel.get_num_args() != len(passed):
             return None
         return {passed[i] for i in _written_arguments(functions)}
-    except Unknown:
+    except UnknownWrites:
         return None
 
 
@@ -82,7 +82,7 @@ def _functions(module: Any) -> _Functions:
         manager.run(module, "opforge_inline")
         functions: _Functions = wrap.ttir_to_functions(module)
     except Exception as error:
-        raise Unknown(compiling.error_text(error)) from error
+        raise UnknownWrites(compiling.error_text(error)) from error
     return functions
 
 
@@ -102,7 +102,7 @@ def _written(functions: _Functions, name: str, above: set[str], param: type[Any]
     for op in (op for each in functions[name].values() for op in each):
         # Without operands, such as `griddepcontrol.wait`, it has no address to write to.
         if op.name == "tt.elementwise_inline_asm" and op.args and not op.is_pure:
-            raise Unknown("it has inline assembly that is not is_pure=True")
+            raise UnknownWrites("it has inline assembly that is not is_pure=True")
         if op.name == "tt.call":
             written = _written(functions, op.fn_call_name, above | {name}, param)
             addresses += [op.args[i] for i in written]

@@ -35,7 +35,7 @@ _NOTED = frozenset(
 _MOST = 100_000
 
 
-class Unknown(Exception):
+class NoText(Exception):
     """A value that has no text of its own; `str()` says which, and of which type."""
 
     def __init__(self, name: str, value: Any) -> None:
@@ -63,7 +63,7 @@ class Texts:
         raise NotImplementedError
 
     def text(self, value: Any, name: str) -> str:
-        """A value as text; raises `Unknown` with the name."""
+        """A value as text; raises `NoText` with the name."""
         kind = type(value)
         if kind in PLAIN:
             return f"{kind.__name__} {value!r}"
@@ -71,7 +71,7 @@ class Texts:
             return self._jitted_text(value, name)
         self._written += 1
         if self._written > _MOST:
-            raise Unknown(name, value)
+            raise NoText(name, value)
         if id(value) in self._open:
             return f"the same as {self._open[id(value)]} around"
         self._open[id(value)] = len(self._open)
@@ -118,7 +118,7 @@ class Texts:
     def _callable(self, value: Any, name: str) -> str:
         if isinstance(value, FunctionType):
             if value is os.getenv:
-                raise Unknown(name, value)
+                raise NoText(name, value)
             # What Triton wraps for others has their module.
             if is_of(value, FOREIGN):
                 return f"{value.__module__}:{value.__qualname__}"
@@ -173,11 +173,11 @@ class Texts:
         and tensors are as good as never the same in two processes.
         """
         if value is os.environ or hasattr(value, "data_ptr"):
-            raise Unknown(name, value)
+            raise NoText(name, value)
         try:
             reduced = value.__reduce_ex__(2)
         except Exception as error:  # it runs code of the class
-            raise Unknown(name, value) from error
+            raise NoText(name, value) from error
         if isinstance(reduced, str):
             # A singleton, by its name in a module.
             return f"{type(value).__qualname__} {reduced}"

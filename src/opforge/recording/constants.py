@@ -70,7 +70,7 @@ def _triton(value: Any) -> Any:
     if hasattr(value, "cache_key") and hasattr(value, "fn"):
         try:
             return {"function": name_of(value.fn), "source": _compat.kernel_hash.digest(value)}
-        except _compat.kernel_hash.Unknown as error:
+        except _compat.kernel_hash.NoText as error:
             raise CannotRecord(f"the function {value.fn.__qualname__}: {error}") from None
     kind = type(value)
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")

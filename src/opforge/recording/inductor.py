@@ -94,7 +94,7 @@ def _kernel(tuner: Any) -> RecordedKernel:
         raise CannotRecord(str(error)) from None
     try:
         source = kernels.source_of(printed, tuner.fn)
-    except _compat.kernel_hash.Unknown as error:
+    except _compat.kernel_hash.NoText as error:
         raise CannotRecord(str(error)) from None
     found, options = kernels.specialization(tuner, config)
     variant = RecordedVariant(

@@ -95,7 +95,7 @@ class Recorder:
             fn, _, kwargs = launch
             try:
                 seen.recorded = _kernel(fn, variants=(_variant(fn, compiled, kwargs),))
-            except (_compat.compiled.NotPlain, _compat.kernel_hash.Unknown, CannotRecord) as error:
+            except (_compat.compiled.NotPlain, _compat.kernel_hash.NoText, CannotRecord) as error:
                 self.miss(fn, str(error))
             return seen
 
@@ -114,7 +114,7 @@ class Recorder:
         fn = _compat.kernels.innermost(tuner)
         try:
             found = _kernel(fn, choices=(_choice(tuner, key, config),))
-        except (_compat.compiled.NotPlain, _compat.kernel_hash.Unknown, CannotRecord) as error:
+        except (_compat.compiled.NotPlain, _compat.kernel_hash.NoText, CannotRecord) as error:
             self.miss(fn, f"the choice of its autotuner: {error}")
             return
         self.report.kernel(found)

@@ -159,7 +159,7 @@ class AutogradRecorder:
 
 
 @dataclass
-class _Call:
+class _ListCall:
     """Passed as a Function's first argument: records where the lists were."""
 
     keyset: Any
@@ -173,11 +173,11 @@ class ListRecorder(AutogradRecorder):
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         flat = (*args, *(kwargs[name] for name in self.keyword_only))
         expanded, counts = expand(flat)
-        call = _Call(keyset, counts)
+        call = _ListCall(keyset, counts)
         outputs = regroup(at_one_level(self.apply("forward"), call, *expanded), call.outputs)
         return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
-    def forward(self, ctx: Any, call: _Call, *expanded: Any) -> Any:
+    def forward(self, ctx: Any, call: _ListCall, *expanded: Any) -> Any:
         needs = regroup(ctx.needs_input_grad[1:], call.inputs)
         folded = tuple(any(n) if isinstance(n, list) else n for n in needs)
         ctx.needs_input_grad = fold_needs(self.signature, folded)

@@ -30,7 +30,7 @@ from .transparent import Transparency
 
 
 @dataclass
-class _Call:
+class _UnrecordedCall:
     """Passed as the Function's first argument."""
 
     run: Callable[[], Any]
@@ -150,7 +150,7 @@ class Unrecorded:
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
         given = self.lowered.by_name(args, kwargs)
         tensors = [t for value in given.values() for t in tensors_in(value)]
-        call = _Call(run, self.mutated_tensors(given), raise_when_run)
+        call = _UnrecordedCall(run, self.mutated_tensors(given), raise_when_run)
         # A Function raises them, too.
         with _compat.keeping_versions(call.mutated if is_counted else ()):
             results = at_one_level(self.apply, call, *tensors)
@@ -174,7 +174,7 @@ class Unrecorded:
                 mutated.append(tensor)
         return mutated
 
-    def forward(self, ctx: Any, call: _Call, *tensors: Any) -> Any:
+    def forward(self, ctx: Any, call: _UnrecordedCall, *tensors: Any) -> Any:
         ctx.opforge_shapes = shapes_of(tensors)
         ctx.opforge_raise_when_run = call.raise_when_run
         out = call.run()

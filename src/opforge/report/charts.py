@@ -42,7 +42,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Cell:
+class HeatCell:
     """Its middle, and its `heat`: 0 for the shortest time of a kernel, 100 for the longest."""
 
     x: float
@@ -61,7 +61,7 @@ class HeatMap:
     y_name: str
     columns: tuple[Tick, ...]
     rows: tuple[Tick, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[HeatCell, ...]
     frame: Frame
     cell_width: int = _CELL_WIDTH
     cell_height: int = _CELL_HEIGHT
@@ -149,7 +149,7 @@ def _map(  # noqa: PLR0917  # a map and where it stands among its siblings
         columns=tuple(Tick(x, _text(value)) for value, x in x_of.items()),
         rows=tuple(Tick(y, _text(value)) for value, y in y_of.items()),
         cells=tuple(
-            Cell(
+            HeatCell(
                 x_of[_at(row, across)],
                 y_of[_at(row, down)],
                 duration(row.us),

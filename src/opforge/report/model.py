@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import BadReport
-from ..records import BadField, Between, Codec, Codecs
+from ..records import BadField, Between, Codecs, JsonCodec
 from ..tuning.table import TuningTable, parse
 
 FORMAT = 1
@@ -178,7 +178,7 @@ def _read_table(content: Any) -> TuningTable:
 
 
 _COUNT = Between(0, 2**63 - 1)
-_TABLE = Codec(lambda table: json.loads(table.to_json()), _read_table)
+_TABLE = JsonCodec(lambda table: json.loads(table.to_json()), _read_table)
 _REPORT = Codecs(
     {
         ReportedImage: "arch registers spills shared bytes num_warps",

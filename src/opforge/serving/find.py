@@ -89,7 +89,7 @@ def _printed(kernel: RecordedKernel) -> Any:
 def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
     try:
         return made()
-    except _compat.kernel_hash.Unknown as error:
+    except _compat.kernel_hash.NoText as error:
         raise KernelChanged(
             f"{name} may not be the kernel that was recorded: {error}",
             location=location or None,

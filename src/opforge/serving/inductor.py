@@ -89,7 +89,7 @@ class CompiledGraphs:
     ) -> ServedKernel:
         try:
             source = _compat.inductor_kernels.source_of(printed, tuner.fn)
-        except _compat.kernel_hash.Unknown as error:
+        except _compat.kernel_hash.NoText as error:
             raise _NotHere(str(error)) from None
         for kernel in known:
             if kernel.source == source:

@@ -17,7 +17,7 @@ from ..recording.inductor_names import COMPILING
 from . import inductor
 from . import manifest as manifests
 from .gaps import gap
-from .server import Server
+from .server import ServedFolder
 
 if TYPE_CHECKING:
     from .report import Served
@@ -28,7 +28,7 @@ _UNKNOWN = object()
 
 
 class _Current:
-    server: Server | None = None
+    server: ServedFolder | None = None
 
 
 _current = _Current()
@@ -64,7 +64,7 @@ def serve(
         # The manifest has the hashes of all other files.
         refuse_untrusted(root, [root / manifests.NAME], trusted_keys)
         verify = True
-    server = Server(root, strict=strict, tune_missing=tune_missing, verify=verify)
+    server = ServedFolder(root, strict=strict, tune_missing=tune_missing, verify=verify)
     _refuse_interpreter(strict=strict)
     if _current.server is not None:
         stop()

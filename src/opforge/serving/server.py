@@ -37,7 +37,7 @@ class _Tried(threading.local):
     given: tuple[Any, Any, Any] | None = None
 
 
-class Server(_compat.advice.Adviser):
+class ServedFolder(_compat.advice.Adviser):
     """A folder that is served; `kernel_of` is asked once for each jitted function."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Server(_compat.advice.Adviser):
             return _Unserved(self, fn, self._absent(fn, name))
         try:
             hashed = _compat.kernel_hash.kernel_hash(fn)
-        except _compat.kernel_hash.Unknown as error:
+        except _compat.kernel_hash.NoText as error:
             return _Unserved(self, fn, gap(str(error), _CONSTANT))
         source = hashed.digest
         found = next((kernel for kernel in known if kernel.source == source), None)
@@ -347,7 +347,7 @@ class Server(_compat.advice.Adviser):
 class _Unserved:
     """In place of a kernel that the folder does not have: each launch is handed over."""
 
-    def __init__(self, server: Server, fn: Any, found: Gap) -> None:
+    def __init__(self, server: ServedFolder, fn: Any, found: Gap) -> None:
         self._server, self._fn, self._found = server, fn, found
 
     def bind(self, grid: Any) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..arch import Arch
 from ..errors import BadTuning
-from ..records import BadField, Between, Codec, Codecs, read_at, shown
+from ..records import BadField, Between, Codecs, JsonCodec, read_at, shown
 
 FORMAT = 1
 Value = int | float | str | bool | None
@@ -109,7 +109,7 @@ def _read_value(content: Any) -> Value:
 
 _CODECS = Codecs(
     {TunedKernel: "kernel=name source arch dtypes key", TuningRow: "at config us device?"},
-    {Value: Codec(lambda value: value, _read_value)},
+    {Value: JsonCodec(lambda value: value, _read_value)},
     # nan and infinity are not JSON, but Python reads them.
     {TuningRow: {"us": Between(0, 10**15)}},
 )

@@ -98,7 +98,7 @@ def _unlike_schema(parameter: Parameter) -> str:
     return "" if parameter.kind == "positional-or-keyword" else parameter.kind
 
 
-class _Reader:
+class _Evaluator:
     """Evaluates straight-line code over terms; a tuple of terms stands as a list."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class _Reader:
         raise _Other
 
 
-class _Saved(_Reader):
+class _Saved(_Evaluator):
     """Reads setup_context: which attributes and tensors it saves."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -204,7 +204,7 @@ class _Saved(_Reader):
         return isinstance(node, ast.Name) and node.id == self.ctx
 
 
-class _Backward(_Reader):
+class _Backward(_Evaluator):
     """A backward's gradients, as terms."""
 
     def __init__(self, saved: _Saved, declared: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...records import Between, Codec, Codecs, field
+from ...records import Between, Codecs, JsonCodec, field
 from .cases import (
     Allocate,
     Bound,
@@ -60,7 +60,7 @@ CASE = Codecs(
         ScalarValue: "name value",
         Variant: "kernel types aligned divisible",
     },
-    {Term: Codec(_write_term, _read_term)},
+    {Term: JsonCodec(_write_term, _read_term)},
     {
         Case: {"implementation": _INDEX, "choices": _INDEX},
         # Empty for an optional tensor's NULL.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...records import BadField, Between, Codec, Codecs, shown
+from ...records import BadField, Between, Codecs, JsonCodec, shown
 from .dtypes import DTYPES
 from .interface import (
     ChoiceParam,
@@ -53,6 +53,6 @@ OP = Codecs(
         ChoiceParam: "name kind labels values",
         Implementation: "name torch_name schema location source_hash doc",
     },
-    {Flat: Codec(_write_flat, _read_flat)},
+    {Flat: JsonCodec(_write_flat, _read_flat)},
     {TensorParam: {"group": Between(0, 999)}, ScalarParam: {"dtype": frozenset(DTYPES)}},
 ).of(Op)

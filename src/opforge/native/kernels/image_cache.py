@@ -17,7 +17,7 @@ from typing import Any
 from ... import environment
 from ..._compat import compiling, kernel_hash
 from ...arch import Arch
-from ...records import Between, Codec, Codecs, as_text, keep_to
+from ...records import Between, Codecs, JsonCodec, as_text, keep_to
 from ..ir.kernel_request import Request
 from ..ir.program import Image, TensorMap
 
@@ -35,7 +35,7 @@ _IMAGE = Codecs(
         TensorMap: "element element_size swizzle block is_padded_fp4",
     },
     # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
-    {bytes: Codec(len, Codecs({}).of(int).read), Arch: as_text(Arch.named, "an architecture")},
+    {bytes: JsonCodec(len, Codecs({}).of(int).read), Arch: as_text(Arch.named, "an architecture")},
     {
         Image: {
             "cubin": Between(1, 2**40),

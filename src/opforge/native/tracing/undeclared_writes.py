@@ -90,7 +90,7 @@ def _written(keyed: _Keyed) -> tuple[frozenset[str], str]:
             dict(request.options),
         )
         written = _compat.pointer_writes.written_pointers(variant)
-    except _compat.pointer_writes.Unknown as error:
+    except _compat.pointer_writes.UnknownWrites as error:
         return frozenset(), first_line(error)
     except Exception:  # noqa: BLE001  # the compiler raises of any kind, and says it when it compiles
         return frozenset(), ""
