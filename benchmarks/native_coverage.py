@@ -19,7 +19,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge._compat import driver
-from opforge.archs import parse_archs
+from opforge.arch_names import parse_archs
 from opforge.gpu_target import DEFAULT
 from opforge.native.frontend.expand import expand
 from opforge.native.frontend.specs import TensorSpec

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 import opforge
-from opforge.archs import parse_arch
+from opforge.arch_names import parse_arch
 from opforge.errors import OpforgeError
 
 # The stand-in belongs to a checkout, which an editable install leads to.

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from . import _compat
 from .arch import CUDA, HIP, HOPPER, Arch
-from .archs import parse_arch
+from .arch_names import parse_arch
 
 _Gpu = _compat.driver.Gpu
 

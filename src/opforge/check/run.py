@@ -17,7 +17,7 @@ import torch
 
 from .. import _compat, environment
 from ..aoti_package.process import refuse_while_verifying
-from ..archs import parse_arch
+from ..arch_names import parse_arch
 from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _compat, environment
-from ..archs import parse_arch
+from ..arch_names import parse_arch
 from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..archs import parse_arch
+from ..arch_names import parse_arch
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
 from ..native.frontend.store import declarations_of

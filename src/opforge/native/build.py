@@ -13,7 +13,7 @@ from typing import Any
 from .. import _compat
 from .._compat.kernels import written_source
 from ..arch import Arch
-from ..archs import parse_archs
+from ..arch_names import parse_archs
 from ..errors import BadOption, KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed

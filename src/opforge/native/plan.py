@@ -12,7 +12,7 @@ from typing import Any
 
 from .._compat.host_caches import HostCaches
 from ..arch import Arch
-from ..archs import parse_archs
+from ..arch_names import parse_archs
 from ..errors import CannotTrace, OpforgeError, Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry

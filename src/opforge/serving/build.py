@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import _compat
 from ..arch import Arch
-from ..archs import parse_archs
+from ..arch_names import parse_archs
 from ..errors import KernelFailed, KernelNotFound
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.fileset import Written, check_writable, write_output

@@ -167,7 +167,7 @@ def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
     or of NVIDIA's GPUs, the machine answers.
     """
     from ..._compat.driver import standing_in
-    from ...archs import parse_archs
+    from ...arch_names import parse_archs
     from ...gpu_target import gpu_of
 
     found = parse_archs(archs)

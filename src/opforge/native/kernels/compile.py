@@ -22,7 +22,7 @@ from typing import Any
 
 from ..._compat import compiling
 from ...arch import Arch
-from ...archs import check_arch
+from ...arch_names import check_arch
 from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap

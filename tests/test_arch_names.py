@@ -4,7 +4,7 @@ import pytest
 
 from opforge._compat import compiling
 from opforge.arch import CUDA, Arch
-from opforge.archs import check_arch, parse_arch, parse_archs
+from opforge.arch_names import check_arch, parse_arch, parse_archs
 from opforge.errors import UnknownArch
 from support.archs import sm
 
