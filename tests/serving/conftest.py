@@ -4,7 +4,7 @@ import pytest
 from triton.runtime.jit import JITFunction
 
 from opforge.serving import serve as serving_state
-from opforge.serving.server import load_extension
+from opforge.serving.served_folder import load_extension
 from support.archs import GFX942, SM_80
 from support.native.compile_workers import lasting
 from support.serving import Serving, extension
@@ -53,7 +53,7 @@ def device(standin, vendor, monkeypatch):
         loaded.append(load_extension(*given))
         return loaded[-1]
 
-    monkeypatch.setattr("opforge.serving.server.load_extension", load)
+    monkeypatch.setattr("opforge.serving.served_folder.load_extension", load)
     functions = (lambda _device: 0, lambda: 0)
     monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
     if vendor is AMD:

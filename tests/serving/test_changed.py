@@ -13,7 +13,7 @@ import opforge
 from opforge.errors import KernelChanged, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from opforge.serving.server import ServedFolder
+from opforge.serving.served_folder import ServedFolder
 from support.served_kernels import recorded
 
 CONFIG = "FACTOR = 2\nother = 1\n"

@@ -17,7 +17,7 @@ from ..recording.inductor_names import COMPILING
 from . import inductor
 from . import manifest as manifests
 from .gaps import gap
-from .server import ServedFolder
+from .served_folder import ServedFolder
 
 if TYPE_CHECKING:
     from .report import Served

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..native.artifacts.sums import sums_path
 from ..serving import manifest as manifests
-from ..serving.server import extension_file, refuse_altered
+from ..serving.served_folder import extension_file, refuse_altered
 from .platform_tag import Platform, platform_of
 
 
