@@ -13,7 +13,7 @@ from ..capture import Capture, capture, cpu_refusal
 from ..errors import NeedsGpu, OpforgeError, UndeclaredWrite, first_line, warn
 from ..locks import fork_safe_lock
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
-from ..tuning.interpreted import settle
+from ..tuning.interpreted import choose_first
 from .dependence import cache_entries
 from .dispatch import is_overridden
 from .lists import tensors_in
@@ -79,7 +79,7 @@ class Transparency:
                 kernels = (*(r.kernel for r in self._reading.found), *self._reading.nested)
                 self._known.update({id(k): k for k in kernels})
                 for kernel in kernels:
-                    settle(kernel)
+                    choose_first(kernel)
                 self.publish()
                 if self._reading.decision.warning:
                     self.warn(self._reading.decision.warning)
@@ -119,7 +119,7 @@ class Transparency:
             if id(kernel) in self._known:
                 return
             self._known[id(kernel)] = kernel
-            settle(kernel)
+            choose_first(kernel)
             if inside:
                 self._nested.append(kernel)
             elif not self._finds_now(kernel):

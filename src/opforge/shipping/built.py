@@ -18,7 +18,7 @@ from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest, as_asked
 from ..native.library.shared_library import find_library, rebuild
-from ..native.library.whole_file import refuse_damaged, settled
+from ..native.library.whole_file import complete_build, refuse_damaged
 from .names import check_package_name
 from .platform_tag import Platform, platform_of
 
@@ -60,7 +60,7 @@ def read_built(path: Path) -> BuiltLibrary:
             found=f"no {adapter}",
             fix=f"build it, too: {_rebuild(file, root / stamp_path(name))}",
         )
-    with settled(file):
+    with complete_build(file):
         for one in (file, adapter):
             refuse_damaged(one, name)
         chosen = {p.relative_to(root).as_posix(): p.read_bytes() for p in _chosen(root, name)}

@@ -16,7 +16,7 @@ def unmeasured(kernel: Any) -> list[Any]:
     return [part for part in _kernels.chain(kernel) if _autotuning.has_choice(part)]
 
 
-def settle(kernel: Any) -> None:
+def choose_first(kernel: Any) -> None:
     """Let the interpreter take the first configuration, unless a table in use has another."""
     for tuner in unmeasured(kernel):
         _autotuning.take_first(tuner)

@@ -1,8 +1,8 @@
 """Which row of a table serves a launch: the one measured there, else the nearest.
 
-Numbers, bools and texts that are no integers must be equal. Integers are settled one after the
-other, in the order of the key: each goes to the nearest measured one among the rows that are left,
-in ratio, so that the border between 64 and 1024 is 256, which still belongs to 64.
+Numbers, bools and texts that are not integers must be equal. Integers are matched one after
+the other, in the order of the key: each goes to the nearest measured one among the rows that are
+left, in ratio, so that the border between 64 and 1024 is 256, which still belongs to 64.
 
     rows at m = 16, 256, 4096     m = 100 -> 256     m = 1 -> 16     m = 10**6 -> 4096
 

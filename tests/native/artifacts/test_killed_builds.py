@@ -18,7 +18,7 @@ from opforge.native.artifacts.fileset import check_writable, clear_up, write_out
 from opforge.native.artifacts.output_folder import is_half_published, locked, stages
 from opforge.native.artifacts.scratch import scratch
 from opforge.native.artifacts.sums import sums_path
-from opforge.native.library.whole_file import settled
+from opforge.native.library.whole_file import complete_build
 from support.processes import environment
 
 RECORD = build_record.stamp_path("ops"), sums_path("ops")
@@ -79,7 +79,7 @@ def loadable(folder):
     """What a reader finds, or why it is refused."""
     visible = {p: data for p, data in tree(folder).items() if not p.startswith(".opforge")}
     try:
-        with settled(folder / "lib" / "libops.so"):
+        with complete_build(folder / "lib" / "libops.so"):
             return visible
     except NotALibrary as error:
         return str(error).partition(" into ")[2].partition(" was ")[2].partition("\n")[0]
@@ -172,7 +172,7 @@ def test_a_reader_waits_for_a_build_that_writes(tmp_path):
     entered = threading.Event()
 
     def read():
-        with settled(tmp_path / "lib" / "libops.so"):
+        with complete_build(tmp_path / "lib" / "libops.so"):
             entered.set()
 
     reader = threading.Thread(target=read)

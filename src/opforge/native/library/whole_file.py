@@ -56,7 +56,7 @@ def _again(file: Path, library: str) -> str:
 
 
 @contextlib.contextmanager
-def settled(file: Path) -> Iterator[None]:
+def complete_build(file: Path) -> Iterator[None]:
     """Keep builds from writing meanwhile; raise `NotALibrary` if one was killed while it wrote."""
     root = _root(file.resolve())
     if root is None:

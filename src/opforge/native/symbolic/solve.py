@@ -119,7 +119,7 @@ class _Search:
         following = [one for one in self.definitions if one[0] != name]
         for value in self.candidates(name, values, rough=False):
             tried = {**values, name: value}
-            # Each pass settles those that follow one that is settled.
+            # Each pass computes those that follow one that is known.
             for _ in following:
                 for other, term in following:
                     tried[other] = _number(term, tried, tried[other])
