@@ -233,7 +233,7 @@ def test_help_and_pickling_go_by_the_usual_names():
 import json, opforge, pickle, pydoc
 kept = [pickle.loads(pickle.dumps(f)) is f for f in (opforge.op, opforge.check, opforge.target)]
 text = pydoc.plain(pydoc.render_doc(opforge))
-print(json.dumps([all(kept), "write an op once" in text]))
+print(json.dumps([all(kept), "turn Python functions into" in text]))
 """
     assert fresh(code, python()) == [True, True]
 

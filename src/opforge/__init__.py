@@ -1,4 +1,4 @@
-"""opforge: write an op once; it runs in eager, autograd, torch.compile and torch.export."""
+"""opforge: turn Python functions into PyTorch operators and C libraries."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
 @click.group(cls=Commands)
 @click.version_option(opforge.__version__)
 def main() -> None:
-    """Turn Python functions into PyTorch operators."""
+    """Turn Python functions into PyTorch operators and C libraries."""
 
 
 @main.command()
@@ -106,9 +106,9 @@ def explain(ctx: click.Context, /, targets: tuple[str, ...], tuning: str | None)
     """Show how an operator was registered, and why.
 
     Each of TARGETS is module:op or path/to/file.py:op. Without :op, every operator in the module
-    or file is explained; for a folder, those of every Python file in it. Of a function that is no
-    operator, it shows what @opforge.op would do. If a file of a folder cannot be loaded, the error
-    goes to stderr, and the exit status is 1.
+    or file is explained; for a folder, those of every Python file in it. For a function that is
+    not an operator, it shows what @opforge.op would do. If a file of a folder cannot be loaded, the
+    error goes to stderr, and the exit status is 1.
     """
     from .cli_targets import resolve_or_function
     from .native.commands.operator_tree import is_tree, load_files
@@ -515,8 +515,9 @@ def serve(ctx: click.Context, /, folder: str, command: tuple[str, ...], **given:
     opforge serve kernels -- python serve.py --model m
 
     FOLDER comes from `opforge build launches.json`. Nothing of the program is changed, and the
-    processes that it starts are served, too. Where opforge is installed from a wheel, a variable
-    does the same: OPFORGE_SERVE=kernels python serve.py. The exit status is the program's.
+    processes that it starts are served, too. If opforge is installed with `pip install .` (not
+    `-e`), a variable does the same: OPFORGE_SERVE=kernels python serve.py. The exit status is the
+    program's.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .serving import command as serving
 

@@ -14,28 +14,27 @@ from .errors import BadOption
 
 @click.command()
 @click.argument("path", metavar="PATH")
-@click.option("--manifest-only", is_flag=True, help="Do not build again; compare the files alone.")
+@click.option("--manifest-only", is_flag=True, help="Compare the files alone; do not rebuild.")
 @click.option(
     "--trusted-key",
     "trusted_keys",
     multiple=True,
     metavar="KEY",
-    help="A public key, or its file, that must have signed it; repeatable: any of them.",
+    help="Require a signature by this public key (or key file); repeatable, any one will do.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
 def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> None:
-    """Build a library or recorded kernels again and compare every file.
+    """Rebuild a library or recorded kernels and compare every file.
 
     \b
     opforge verify dist
     opforge verify mylib-1.2.0-py3-none-manylinux_2_34_x86_64.whl --manifest-only
 
-    PATH is a folder that `opforge build` wrote, or a library in it. Its files are held against the
-    hashes in share/NAME/SHA256SUMS first, then against what the recorded command gives now, with
+    PATH is a folder that `opforge build` wrote, or a library in it. Its files are compared with
+    the hashes in share/NAME/SHA256SUMS first, then with what the recorded command gives now, with
     every kernel compiled anew: this imports the sources, as the build did. With --manifest-only it
-    may also be a wheel, or the package that one has installed. The exit status is 1 if any file
-    differs.
+    may also be a wheel, or its installed package. The exit status is 1 if any file differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import package_at, to_json, verify
     from .serving.command import rebuild
@@ -102,8 +101,8 @@ def wheel(folder: str, output: str, **given: Any) -> None:
     opforge wheel dist --version 1.2.0 -o wheelhouse
 
     FOLDER comes from `opforge build --torch`. Where the wheel is installed, neither opforge nor
-    Triton nor a compiler is needed. It may also come from `opforge build launches.json`; opforge
-    serves what is installed.
+    Triton nor a compiler is needed. A folder of `opforge build launches.json` works too; its wheel
+    needs opforge and Triton.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     click.echo(pack(folder, output, **given))
 
@@ -127,7 +126,7 @@ def report(
     *,
     as_json: bool,
 ) -> None:
-    """Show what a build has: registers, spills, sizes, coverage, times.
+    """Show what a build has: registers, spills, coverage, times.
 
     \b
     opforge report dist -o report.html
@@ -137,7 +136,7 @@ def report(
     Each of SOURCES is a folder of `opforge build` or its library, an earlier report as JSON, or a
     file with what belongs to it: launches of `opforge serve --counts` or
     `opforge.served().to_json()`, a table of `opforge tune`, `opforge check --json`, measured times.
-    Of two builds, the second is shown, and what has changed since the first; a file belongs to the
+    For two builds, the second is shown, and what has changed since the first; a file belongs to the
     build before it. The exit status is 1 if a limit is exceeded.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .report.command import check_output, make, write

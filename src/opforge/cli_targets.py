@@ -65,7 +65,7 @@ def resolve_places(target: str) -> list[tuple[Any, Place]]:
 
 
 def resolve_or_function(target: str) -> list[Any]:
-    """As `resolve`, but a target may also name a function that is no operator yet."""
+    """As `resolve`, but a target may also name a function that is not an operator yet."""
     place, name = _split(target)
     named = vars(_load(place)).get(name)
     if isinstance(named, FunctionType) and not registry.is_op(named):
