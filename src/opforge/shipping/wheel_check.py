@@ -92,7 +92,7 @@ def _root(folder: Path, path: str) -> Path:
     """The folder with what was built; a wheel has one."""
     roots = {place.parents[2] for place in folder.glob(f"**/{sums_path('*')}")}
     if len(roots) != 1:
-        raise NotALibrary(f"{path} holds {len(roots)} builds of opforge, and not one", fix=_GIVE)
+        raise NotALibrary(f"{path} holds {len(roots)} opforge builds, expected one", fix=_GIVE)
     return roots.pop()
 
 
@@ -153,7 +153,7 @@ def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
     """A wheel against its own list of files."""
     records = [n for n in wheel.namelist() if n.endswith(".dist-info/RECORD")]
     if len(records) != 1:
-        raise zipfile.BadZipFile(f"it has {len(records)} files called RECORD, and not one")
+        raise zipfile.BadZipFile(f"it has {len(records)} files called RECORD, expected one")
     record = _read(wheel, records[0])
     if record is None:
         raise zipfile.BadZipFile(f"{records[0]} is damaged")
@@ -167,7 +167,7 @@ def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
         elif (content := _read(wheel, file)) is None:
             different[file] = "is damaged"
         elif listed[file] != record_digest(content):
-            different[file] = "has other bytes"
+            different[file] = "has changed"
     return Verified(name, len(listed), False, different, against="its RECORD")
 
 

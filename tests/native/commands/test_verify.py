@@ -97,7 +97,7 @@ def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs
     # All but the record of the build, which names the folder.
     count = len(hashes(project / "dist")) - 1
     assert done.stdout == (
-        f"verified, built again from its sources: all {count} files but the record of the build "
+        f"verified, rebuilt from its sources: all {count} files but the record of the build "
         "are the same\n"
     ), done.stderr
     assert done.returncode == 0
@@ -105,7 +105,7 @@ def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs
 
 def test_files_are_held_against_their_hashes(dist):
     count = len(hashes(dist))
-    same = 0, f"verified, held against its hashes: all {count} files are the same\n"
+    same = 0, f"verified, compared with its hashes: all {count} files are the same\n"
     assert verified(dist, "--manifest-only") == same
     # The library's file names the build; so does that of one that is loaded.
     assert verified(dist / "lib/libverified.so", "--manifest-only") == same
@@ -116,9 +116,9 @@ def test_files_are_held_against_their_hashes(dist):
         library.write(b"?")
     (dist / "include/verified.h").unlink()
     said = (
-        f"verified, held against its hashes: 2 of {count} files are not the same\n"
+        f"verified, compared with its hashes: 2 of {count} files differ\n"
         "  include/verified.h is gone\n"
-        "  lib/libverified.so has other bytes\n"
+        "  lib/libverified.so has changed\n"
     )
     # An altered library is not built again: the answer is known.
     assert verified(dist, "--manifest-only") == verified(dist) == (1, said)
@@ -129,7 +129,7 @@ def test_as_json(dist):
     status, said = verified(dist, "--manifest-only", "--json")
     [found] = json.loads(said)
     assert (status, found["name"], found["rebuilt"]) == (1, "verified", False)
-    assert found["different"] == {"include/verified.h": "has other bytes"}
+    assert found["different"] == {"include/verified.h": "has changed"}
 
 
 def test_a_record_does_not_lead_out_of_the_folder(dist):
@@ -148,9 +148,9 @@ def test_what_differs_is_explained_by_sources_and_versions(project, tmp_path):
     done = command(tmp_path, "verify", "copy/dist")
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
-    assert "files are not the same" in lines[0]
-    assert "  lib/libverified.so is another" in lines
-    assert f"because {source} has other bytes" in lines
+    assert "files differ" in lines[0]
+    assert "  lib/libverified.so differs" in lines
+    assert f"because {source} has changed" in lines
     assert any(line.startswith("because triton was 3.5.0 and is ") for line in lines)
 
 
@@ -161,8 +161,8 @@ def test_another_c_compiler_shows_by_the_library_alone(project, tmp_path):
     edit_hashes(dist, **{"lib/libverified.so": ""})
     done = command(tmp_path, "verify", "copy/dist")
     assert done.stdout.splitlines()[1:] == [
-        "  lib/libverified.so is another",
-        "because the C compiler is another: the sources that it compiled are the same",
+        "  lib/libverified.so differs",
+        "because the C compiler differs: the sources that it compiled are the same",
     ], done.stderr
 
 
@@ -196,7 +196,7 @@ def test_a_folder_that_is_not_a_library(tmp_path):
 
 def test_a_record_that_cannot_be_read(dist):
     (dist / "share/verified/build.json").write_text("{")
-    assert "share/verified/build.json has other bytes" in verified(dist)[1]
+    assert "share/verified/build.json has changed" in verified(dist)[1]
     edit_hashes(dist, **{"share/verified/build.json": ""})
     said = verified(dist)[1]
     assert "build.json is missing, cannot be read, or is of another version of opforge" in said
@@ -220,7 +220,7 @@ def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
     gone = sum(file.startswith("src/") for file in hashes(dist)) + 1
     count = len(hashes(dist)) - gone
     assert said.endswith(
-        f"all {count} files are the same; {gone} that only building again needs are not here\n"
+        f"all {count} files are the same; {gone} files that only a rebuild needs are absent\n"
     )
     said = verified(dist)[1]
     assert f"{dist} cannot be built again: what a wheel installed has no sources" in said

@@ -1,4 +1,4 @@
-"""`opforge verify`: whether the files of a build are what it wrote, and writes again."""
+"""`opforge verify`: whether the files of a build are what it wrote, and would write again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .build import BuildArguments, make
 # Builds by recorded arguments into a folder, without anything that is cached.
 Rebuild = Callable[[Mapping[str, Any], str], None]
 
-_OTHER_BYTES = "has other bytes"
+_CHANGED = "has changed"
 _FILES_ONLY = "verify only its files: opforge verify --manifest-only"
 # Of the recorded arguments: where the command ran, and what it found there.
 _SURROUNDINGS = {"folder", "folders"}
@@ -52,16 +52,19 @@ class Verified:
         return self.untrusted or self._compared()
 
     def _compared(self) -> str:
-        how = "built again from its sources" if self.rebuilt else f"held against {self.against}"
+        how = "rebuilt from its sources" if self.rebuilt else f"compared with {self.against}"
         how += f", which {self.signed_by} has signed" if self.signed_by else ""
         if not self.different:
             # The record names folders of the machine that built it.
             but = " but the record of the build" if self.rebuilt else ""
-            more = f"; {self.left_out} that only building again needs are not here"
-            same = f"all {self.files} files{but} are the same{more if self.left_out else ''}"
+            absent = "1 file that only a rebuild needs is absent"
+            if self.left_out > 1:
+                absent = f"{self.left_out} files that only a rebuild needs are absent"
+            more = f"; {absent}" if self.left_out else ""
+            same = f"all {self.files} files{but} are the same{more}"
             return f"{self.name}, {how}: {same}"
-        count = f"{len(self.different)} of {self.files}"
-        lines = [f"{self.name}, {how}: {count} files are not the same"]
+        verb = "differs" if len(self.different) == 1 else "differ"
+        lines = [f"{self.name}, {how}: {len(self.different)} of {self.files} files {verb}"]
         lines += [f"  {file} {what}" for file, what in self.different.items()]
         return "\n".join([*lines, *(f"because {reason}" for reason in self.reasons)])
 
@@ -209,7 +212,7 @@ def _leaves(file: str) -> bool:
 def _what_of(file: Path, digest: str) -> str:
     """What became of a file that had this hash; empty if it has it still."""
     try:
-        return "" if build_record.digest_of(file) == digest else _OTHER_BYTES
+        return "" if build_record.digest_of(file) == digest else _CHANGED
     except (FileNotFoundError, NotADirectoryError):
         return "is not a file" if file.exists() else "is gone"
     except (OSError, ValueError) as error:
@@ -220,7 +223,7 @@ def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
     sources = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
     changed = {file: what for file, digest in sources.items() if (what := _what_of(file, digest))}
-    unread = [f"{file}, which {what}" for file, what in changed.items() if what != _OTHER_BYTES]
+    unread = [f"{file}, which {what}" for file, what in changed.items() if what != _CHANGED]
     _refuse(name, stamp, unread)
     with (
         tempfile.TemporaryDirectory(prefix="opforge-verify-") as output,
@@ -231,7 +234,7 @@ def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
         again = build_record.read(made)
     assert again is not None
     different = {
-        file: "is another" if file in stamp.written and file in again.written else "is in one only"
+        file: "differs" if file in stamp.written and file in again.written else "is in one only"
         for file in sorted({*stamp.written, *again.written})
         if stamp.written.get(file) != again.written.get(file)
     }
@@ -290,5 +293,5 @@ def _other_tools(stamp: Stamp) -> Iterator[str]:
 
 def _unexplained(different: Mapping[str, str]) -> str:
     if all(file.startswith("lib/") for file in different):
-        return "the C compiler is another: the sources that it compiled are the same"
-    return "a tool that is not recorded is another, such as ptxas, or the build is not repeatable"
+        return "the C compiler differs: the sources that it compiled are the same"
+    return "a tool that is not recorded differs, such as ptxas, or the build is not repeatable"
