@@ -167,8 +167,8 @@ def test_lines_that_are_damaged_are_told_and_a_torn_last_one_is_not(recorded, tm
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("launches", "'launches' is not the name of a recording"),
-        ("", "'' is not the name of a recording"),
+        ("launches", "a recording must be named *.json, got 'launches'"),
+        ("", "a recording must be named *.json, got ''"),
         ("nowhere/l.json", "is not a folder"),
         ("folder.json", "folder.json cannot be written"),
     ],

@@ -146,7 +146,7 @@ def test_what_cannot_be_built_ahead_is_listed_with_its_reason(inductor, monkeypa
         inductor("l", texts.pointwise("l"), *names).run(X, X, 8, stream=0)
     assert session.recording.kernels == ()
     assert [(missed.kernel, missed.reason) for missed in session.recording.missed] == [
-        ("l", "it is compiled with another libdevice than Triton's"),
+        ("l", "it is compiled with a libdevice other than Triton's"),
     ]
 
 

@@ -85,7 +85,7 @@ def test_builds_that_are_not_alike_are_said_to_be(dist, other, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("-o", "report.pdf"), "-o report.pdf says neither page nor JSON\n  fix: let it end in"),
+        (("-o", "report.pdf"), "-o report.pdf must end in .html or .json"),
         (("-o", "no/such/report.html"), "no/such/report.html cannot be written: No such file"),
         (("--fail-on", "spill>0"), "there is no metric 'spill'"),
     ],

@@ -126,7 +126,7 @@ def test_an_unknown_metric_gets_the_list(dist):
 def test_what_is_not_a_limit_is_refused(text):
     with pytest.raises(BadOption) as raised:
         parse_limits(text)
-    assert str(raised.value).startswith(f"{text!r} is not a limit\n  found: expected a metric")
+    assert str(raised.value).startswith(f"{text!r} is not a limit\n  fix: write a metric")
     assert '--fail-on "spills>0,bytes>20MB"; the metrics are spills, registers' in str(raised.value)
 
 

@@ -181,7 +181,8 @@ def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_pa
     with pytest.raises(KernelChanged) as caught:
         build(plain, tmp_path / "kernels", archs=["sm_80"])
     assert (
-        "by_alias was recorded with another TRITON_F32_DEFAULT, which changes what Triton compiles"
+        "by_alias was recorded with a different TRITON_F32_DEFAULT, "
+        "which changes what Triton compiles"
         "\n  found: 'ieee', but not set was recorded\n  fix: build without TRITON_F32_DEFAULT"
     ) in str(caught.value)
     # Two recordings of one kernel are two kernels, of which this build can make one.

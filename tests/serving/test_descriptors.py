@@ -202,7 +202,7 @@ def test_other_blocks_dtypes_and_pointers_are_tritons(gpu, jit, folder):
 
 def test_sizes_that_a_kernel_cannot_take_are_left_to_triton(gpu, jit, folder):
     opforge.serve(folder)
-    rule = "are as many integers each, sizes below 2**31"
+    rule = "must have the same number of integers, and sizes must be below 2**31"
 
     def launch(sizes):
         broken = described(torch.zeros(64, 32, dtype=torch.float16))
@@ -212,7 +212,7 @@ def test_sizes_that_a_kernel_cannot_take_are_left_to_triton(gpu, jit, folder):
     with pytest.warns(OpforgeWarning) as warned:
         launch([2**31, 32])
     (text,) = [str(w.message) for w in warned]
-    assert text.endswith(f"x_desc is not a descriptor whose shape, strides and block_shape {rule}")
+    assert text.endswith(f"x_desc is not a valid descriptor: shape, strides and block_shape {rule}")
     # One reason, which is told once.
     for sizes in ([64, 32, 1], [64, 32.0], 64):
         launch(sizes)

@@ -217,7 +217,7 @@ def test_coordinate_descent_does_not_tune_what_was_recorded(gpu, folder):
 def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
     opforge.serve(folder)
     text = texts.pointwise(added="2.0")
-    with pytest.warns(OpforgeWarning, match="is compiled by Inductor: .* with another text"):
+    with pytest.warns(OpforgeWarning, match="is compiled by Inductor: .* with a different text"):
         compiled("triton_poi_fused_add_0", text)
     compiled("triton_poi_fused_add_0", text)
     assert inductor == ["triton_poi_fused_add_0"] * 2
@@ -231,7 +231,7 @@ def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
         (
             "triton_poi_fused_add_0",
             texts.pointwise(added="2.0"),
-            "has triton_poi_fused_add with another text",
+            "has triton_poi_fused_add with a different text",
         ),
         ("scale_kernel", texts.scale("'BLOCK': 64"), "nothing was built for BLOCK=64, debug=True"),
         ("scale_kernel", texts.scale(n="i64"), r"with arguments \(\*fp32, \*fp32, fp64, i64\)"),
@@ -372,7 +372,7 @@ def test_what_a_text_imports_is_compared(gpu, recording, config, tmp_path, monke
 def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):
     kernel = recording.kernels[0]
     monkeypatch.setattr("opforge._compat.inductor_kernels._helpers", lambda: "another")
-    with pytest.raises(KernelChanged, match="calls functions of another torch"):
+    with pytest.raises(KernelChanged, match="calls functions of a different torch"):
         find(kernel)
 
 

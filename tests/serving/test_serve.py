@@ -465,7 +465,7 @@ def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, t
         (copied / "manifest.json").write_text(json.dumps(content))
         opforge.serve(copied, strict=True)
         with pytest.raises(
-            NotServed, match=r"has combine of /built/elsewhere/prog\.py with another"
+            NotServed, match=r"has combine from /built/elsewhere/prog\.py, whose source differs"
         ):
             combine[(1,)](x, x, x, 64, BLOCK=64)
     finally:

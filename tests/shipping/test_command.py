@@ -28,7 +28,7 @@ from opforge.shipping.names import check_package_name
 from opforge.shipping.rules import copied_files
 from support.shipped_library import build, library, recorded
 
-# Another machine than this one, and its number in ELF.
+# A machine other than this one, and its number in ELF.
 HERE = os.uname().machine
 OTHER, NUMBER = ("x86_64", 62) if HERE == "aarch64" else ("aarch64", 183)
 
@@ -202,7 +202,7 @@ def test_a_manifest_of_another_build_is_refused(dist, tmp_path):
     file.write_text(file.read_text() + "\n")
     recorded(tmp_path / "dist", "shipped_ops")
     error = refused(tmp_path / "dist", StaleLibrary, tmp_path)
-    assert "is of another build than shipped_ops's manifest" in error.what
+    assert "is not of the same build as shipped_ops's manifest" in error.what
     assert error.fix.startswith("build it again: opforge build")
 
 

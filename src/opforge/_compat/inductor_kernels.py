@@ -166,7 +166,7 @@ def obstacle(tuner: Any) -> str:
     if tuner.inductor_meta.get("store_cubin"):
         return "it belongs to C++ code, which keeps its image itself"
     if triton.knobs.nvidia.libdevice_path:
-        return "it is compiled with another libdevice than Triton's"
+        return "it is compiled with a libdevice other than Triton's"
     return ""
 
 

@@ -174,8 +174,8 @@ def refuse_unwritable(path: str | Path) -> None:
     place = Path(path)
     if place.suffix != ".json":
         raise BadOption(
-            f"{str(path)!r} is not the name of a recording",
-            fix="let it end in .json, by which `opforge build` and `opforge list` know it",
+            f"a recording must be named *.json, got {str(path)!r}",
+            fix="end it in .json, by which `opforge build` and `opforge list` know a recording",
         )
     refuse_place(place)
 

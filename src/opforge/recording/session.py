@@ -52,7 +52,7 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
             model(x)
 
     Under `opforge.target("sm_90")`, launches of fake CUDA tensors are recorded without being made,
-    so that a package can be recorded on a machine without a GPU.
+    so that a library's launches can be recorded on a machine without a GPU.
     """
     import triton  # noqa: F401  # what is recorded; where it is missing, Python says so
 

@@ -20,7 +20,7 @@ from .read import read_all
 
 @dataclass(frozen=True)
 class Made:
-    """A report, what has changed since an older one, and the limits that it was held against."""
+    """A report, what has changed since an older one, and the limits that it was checked against."""
 
     report: Report
     since: str = ""
@@ -57,7 +57,7 @@ class Made:
 
 
 def make(sources: Sequence[str], fail_on: str | None = None) -> Made:
-    """Read what the command was given, and hold it against limits."""
+    """Read what the command was given, and check it against limits."""
     limits = [] if fail_on is None else parse_limits(fail_on)
     *older, report = read_all(sources)
     if not older:
@@ -91,9 +91,7 @@ def check_output(output: str | None) -> None:
 def _ending(output: str) -> str:
     ending = Path(output).suffix.lower()
     if ending not in {".html", ".htm", ".json"}:
-        raise BadOption(
-            f"-o {output} says neither page nor JSON", fix="let it end in .html or .json"
-        )
+        raise BadOption(f"-o {output} must end in .html or .json")
     return ending
 
 

@@ -1,4 +1,4 @@
-"""What a report comes to: totals, and every row that a limit can be held against."""
+"""What a report comes to: totals, and every row that a limit can be checked against."""
 
 from __future__ import annotations
 

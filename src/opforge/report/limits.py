@@ -13,14 +13,14 @@ from .facts import all_images, gaps, has_launches, knows_coverage, named, totals
 from .likeness import no_coverage, no_growth
 from .model import Report
 
-# A row that a limit is held against: what it is called, its number, and what is said of it.
+# A row that a limit is checked against: what it is called, its number, and what is said of it.
 # Without a number it is not known, and beyond any limit.
 Row = tuple[str, int | None, str]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`rows` are all that the limit is held against; None where the report cannot tell."""
+    """`rows` are all that the limit is checked against; None where the report cannot tell."""
 
     name: str
     about: str
@@ -89,8 +89,8 @@ def _limit(text: str) -> Limit:
     if found is None:
         raise BadOption(
             f"{text.strip()!r} is not a limit",
-            found="expected a metric, one of > >= < <= == !=, and a number",
-            fix='write --fail-on "spills>0,bytes>20MB"; the metrics are ' + ", ".join(_BY_NAME),
+            fix="write a metric, one of > >= < <= == !=, and a number, as in "
+            '--fail-on "spills>0,bytes>20MB"; the metrics are ' + ", ".join(_BY_NAME),
         )
     name, comparison, number, unit = found.groups()
     metric = _BY_NAME.get(name)

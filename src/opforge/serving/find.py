@@ -47,13 +47,14 @@ def find(kernel: RecordedKernel) -> Any:
 
 
 def _refuse_other_settings(kernel: RecordedKernel) -> None:
-    """Raise if Triton would compile other code here than where the kernel was recorded."""
+    """Raise if Triton would compile different code here from where the kernel was recorded."""
     settings = _compat.settings
     found = settings.difference(kernel.settings, settings.current())
     if found is not None:
         name, then, now = found
         raise KernelChanged(
-            f"{kernel.name} was recorded with another {name}, which changes what Triton compiles",
+            f"{kernel.name} was recorded with a different {name}, "
+            "which changes what Triton compiles",
             found=f"{settings.told(now)}, but {settings.told(then)} was recorded",
             location=kernel.location,
             fix=f"build without {name}" if then is None else f"build with {name}={then}",
@@ -65,7 +66,7 @@ def _printed(kernel: RecordedKernel) -> Any:
     printed = _compat.inductor_kernels.Printed(kernel.name, kernel.text)
     if printed.source != kernel.source.partition("-")[0]:
         raise KernelChanged(
-            f"{kernel.name}, which Inductor printed, calls functions of another torch than this",
+            f"{kernel.name}, which Inductor printed, calls functions of a different torch",
             fix="build with the torch that the program was recorded with",
         )
     try:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .. import _compat
 
 COVER = "record it with `opforge record`, and build again with `opforge build`"
-_NOTES = "mend what the notes of `opforge build --force ...` say of it"
+_NOTES = "fix what `opforge build --force ...` notes about it"
 _ALWAYS = "such launches are always Triton's; serve without strict to allow them"
 
 

@@ -100,7 +100,7 @@ class CompiledGraphs:
 
     def _absent(self, name: str) -> str:
         if any(kernel.name == name for known in self._known.values() for kernel in known):
-            return f"{self._server.folder} has {name} with another text"
+            return f"{self._server.folder} has {name} with a different text"
         return f"{name} is not in {self._server.folder}"
 
     def _fitting(self, tuner: Any, kernel: ServedKernel) -> tuple[Any, ServedInstance]:

@@ -51,7 +51,7 @@ def serve(
     `NotServed`. `preload` loads every kernel onto the current device now, as CUDA graphs need it;
     `tune_missing` lets autotuners measure instead of taking what was recorded.
 
-    Every file is held against its hash first, about 1 ms per MB; `verify=False` leaves that out.
+    Every file is compared with its hash first, about 1 ms per MB; `verify=False` leaves that out.
     With `trusted_keys`, public keys of minisign or files with them, one of them must have signed
     the folder (`opforge sign`).
     """
@@ -185,8 +185,8 @@ def _say_at_exit() -> None:
     if any(handed.values()):
         names = ", ".join(sorted({name for (name, _), count in handed.items() if count}))
         total = sum(handed.values())
-        times = "once" if total == 1 else f"{total} times"
-        os.write(2, f"opforge: Triton launched {times} what was not served: {names}\n".encode())
+        what = "1 launch was" if total == 1 else f"{total} launches were"
+        os.write(2, f"opforge: {what} not served and went to Triton: {names}\n".encode())
 
 
 atexit.register(_say_at_exit)

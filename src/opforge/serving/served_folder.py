@@ -125,8 +125,9 @@ class ServedFolder(_compat.advice.Adviser):
             return gap("it is made inside a function, where a build cannot find it", fix)
         others = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
         if others and _is_of_script(fn):
-            return gap(f"{self.folder} has {name.rpartition(':')[2]} of {others[0].module} with "
-                       f"another source than that of {name.rpartition(':')[0]}")  # fmt: skip
+            place, _, kernel = name.rpartition(":")
+            return gap(f"{self.folder} has {kernel} from {others[0].module}, whose source differs "
+                       f"from {kernel} in {place}")  # fmt: skip
         return gap(f"{name} is not in {self.folder}")
 
     def configure(self) -> None:

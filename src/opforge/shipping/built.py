@@ -1,6 +1,6 @@
 """The folder of a build, read for a wheel.
 
-The library is not opened: it may be for another machine than this one.
+The library is not opened: it may be for a different machine.
 """
 
 from __future__ import annotations
@@ -141,5 +141,5 @@ def _check_builds(file: Path, manifest: Manifest, binaries: dict[Path, bytes]) -
     digest = hashlib.sha256(manifest.text).hexdigest()
     for one, content in binaries.items():
         if digest.encode() not in content:
-            what = f"{one} is of another build than {manifest.content.get('name')}'s manifest"
+            what = f"{one} is not of the same build as {manifest.content.get('name')}'s manifest"
             raise StaleLibrary(what, found=f"no manifest {digest[:12]} in it", fix=fix)

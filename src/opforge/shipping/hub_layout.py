@@ -47,8 +47,8 @@ def _hub_name(name: str) -> str:
     if not _NAME.fullmatch(made):
         raise BadLibraryName(
             f"a kernel on the Hub cannot be named {made}",
-            found="it takes lowercase letters, digits and dashes, a letter first",
-            fix="build the library with another --name",
+            fix="build the library with another --name: lowercase letters, digits and dashes, a "
+            "letter first",
         )
     return made
 

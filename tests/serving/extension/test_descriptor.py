@@ -168,8 +168,8 @@ def test_descriptors_that_are_odd_are_handed_over(serving, change):
     launch(dataclasses.replace(described(), **change), 5)
     ((*_, reason),) = serving.handed
     assert reason == (
-        "x0 is not a descriptor whose shape, strides and block_shape are as many integers each, "
-        "sizes below 2**31"
+        "x0 is not a valid descriptor: shape, strides and block_shape must have the same number of "
+        "integers, and sizes must be below 2**31"
     )
     assert serving.told[0][1] == "none"
 

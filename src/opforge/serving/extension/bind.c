@@ -7,7 +7,7 @@ int served_not_covered(Call *call, PyObject *reason)
     return reason == NULL ? FAILED : NOT_COVERED;
 }
 
-/* For another reason than that nothing was built. */
+/* For a reason other than that nothing was built. */
 int served_never_covered(Call *call, const char *remedy, PyObject *reason)
 {
     call->remedy = remedy;
@@ -226,9 +226,9 @@ static PyObject *unknown_kind(const Call *call, PyObject *name, PyObject *value)
         return call->descriptor_count == SERVED_DESCRIPTORS
                    ? PyUnicode_FromFormat("%U is one descriptor more than %d", name,
                                           SERVED_DESCRIPTORS)
-                   : PyUnicode_FromFormat("%U is not a descriptor whose shape, strides and "
-                                          "block_shape are as many integers each, sizes below "
-                                          "2**31",
+                   : PyUnicode_FromFormat("%U is not a valid descriptor: shape, strides and "
+                                          "block_shape must have the same number of integers, and "
+                                          "sizes must be below 2**31",
                                           name);
     }
     if (PyLong_CheckExact(value)) {

@@ -494,6 +494,6 @@ int served_pack(const Argument *argument, int type, uint64_t *slot)
     if (argument->kind != KIND_INT) {
         return 1;
     }
-    /* Arithmetic in another width than that of Triton's kernel gives other results. */
+    /* Arithmetic in a width other than that of Triton's kernel gives other results. */
     return is_typed || type == TYPE_ONE ? fits(argument, type) : type == argument->width;
 }

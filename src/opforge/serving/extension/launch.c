@@ -383,7 +383,7 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
     return found == NOT_COVERED ? hand_over(&call) : NULL;
 }
 
-/* Through void, because METH_FASTCALL has another signature than PyCFunction. */
+/* Through void, because the signature of METH_FASTCALL differs from PyCFunction's. */
 static PyMethodDef bound = {"launch", (PyCFunction)(void (*)(void))call_kernel,
                             METH_FASTCALL | METH_KEYWORDS, "Launch the kernel on the grid."};
 
