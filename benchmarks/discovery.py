@@ -42,7 +42,7 @@ import torch
 import triton
 from rich.console import Console
 from rich.table import Table
-from torch._library.triton import get_inner_triton_kernels  # noqa: TID251  # what it is held against
+from torch._library.triton import get_inner_triton_kernels  # noqa: TID251  # what it is compared with
 from triton.backends.compiler import GPUTarget
 from triton.runtime import (  # noqa: TID251  # the oracle asks Triton, not opforge
     Autotuner,

@@ -93,7 +93,7 @@ def test_one_is_a_list_of_one(one):
 
 
 def test_none_is_refused():
-    with pytest.raises(UnknownArch, match="no GPU architecture is named"):
+    with pytest.raises(UnknownArch, match="no GPU architecture was given"):
         parse_archs(())
 
 

@@ -387,7 +387,7 @@ def test_explain_shows_kernels_the_cell_and_what_would_change_the_mode(make):
     assert re.search(r"calls +modes_tests::ours at ", text)
     assert re.search(r"body has +kernels and transparent ops$", text, re.MULTILINE)
     assert re.search(r"mode +triton_op: the compiler sees through it: it launches double", text)
-    assert re.search(r"change +mode='custom_op' makes it one opaque step", text)
+    assert re.search(r"change +mode='custom_op' makes it one opaque node", text)
 
 
 def launches_with_options(x: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def parse_arch(text: str | int | Arch) -> Arch:
         raise UnknownArch(f"{text!r} is not a GPU architecture", fix=_fix())
     arch = Arch(CUDA, int(match[1]))
     if match[2] and arch.number < FIRST_ARCH_SPECIFIC:
-        raise UnknownArch(f"{text!r}: {arch} has no such variant", fix=f"use {arch}")
+        raise UnknownArch(f"{text!r}: {arch} has no 'a' form", fix=f"use {arch}")
     return check_arch(arch)
 
 
@@ -42,7 +42,7 @@ def parse_archs(given: str | int | Iterable[str | int | Arch]) -> tuple[Arch, ..
     """One or several, each once, lowest first."""
     several = [given] if isinstance(given, (str, int)) else [*given]
     if not several:
-        raise UnknownArch("no GPU architecture is named", fix=_fix())
+        raise UnknownArch("no GPU architecture was given", fix=_fix())
     return tuple(sorted({parse_arch(each) for each in several}))
 
 

@@ -52,8 +52,8 @@ def target(arch: str | int) -> AbstractContextManager[None]:
             torch.export.export(model, (x,)).run_decompositions()
 
     Inside, Triton's driver, `torch.cuda` and `torch.accelerator` answer this thread (current
-    device, capability, properties) for that architecture. A compiled function is compiled again
-    for another one. Launching needs a real GPU.
+    device, capability, properties) for that architecture. A compiled function is recompiled for
+    each target. Launching needs a real GPU.
     """
     return _compat.driver.standing_in(gpu_of(arch), compiling=True)
 

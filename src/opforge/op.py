@@ -156,10 +156,10 @@ def op(
             does, but is traced without autocast when compiled.
         sharding: A rule for DTensor, as `torch.distributed.tensor.experimental.register_sharding`
             takes it.
-        device_types: The types of device that the body is for, `"cpu"` or `["cpu", "cuda"]`; all by
+        device_types: The device types that the body is for, `"cpu"` or `["cpu", "cuda"]`; all by
             default. `op.register_kernel("cuda")` adds a kernel for another.
         schema: Your own schema, `"(Tensor x, float eps=1e-5) -> Tensor"`, for what annotations
-            cannot express. Its arguments are the function's parameters by their place; defaults
+            cannot express. Its arguments stand for the function's parameters by position; defaults
             must match.
         tags: One `torch.Tag` or several.
         mode: `"triton_op"` lets the compiler see through the op to the kernels it launches,
@@ -201,7 +201,7 @@ class _Asked:
     location: str
     options: Options = Options()
     dialect: Dialect = OPFORGE
-    # What was given after the decoration: names of options, and kernels by type of device.
+    # What was given after the decoration: names of options, and kernels by device type.
     late: frozenset[str] = frozenset()
     device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
@@ -576,8 +576,8 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
     The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
     several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
     that could not be followed, and `unbound` the names that are not bound yet. `conditional` has
-    the kernels of other backends, if a decorator chooses one at run time. Of an op that opforge
-    made, the function is read that it was made of.
+    the kernels of other backends, if a decorator chooses one at run time. For an op, the
+    function behind it is read.
     """
     from .analysis.discovery.kernels import find_kernels as read  # noqa: PLC0415  # as elsewhere
 

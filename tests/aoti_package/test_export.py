@@ -219,7 +219,7 @@ class Labels(torch.nn.Module):
 def test_values_that_a_package_cannot_return_are_refused_before_compiling(label):
     error, text, line = refusal(Labels(label))
     assert line == "def forward(self, x):"
-    assert "Labels returns a value that a package cannot" in text
+    assert "Labels returns a value that a package cannot return" in text
     assert repr(label) in error.found
 
 

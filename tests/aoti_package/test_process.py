@@ -62,7 +62,7 @@ def test_a_second_crash_raises_with_the_command_to_reproduce_it(script, tmp_path
     with pytest.raises(PackageCrashed) as raised:
         run_fresh({}, tmp_path, path)
     text = str(raised.value)
-    assert "killed by SIGSEGV, and with LD_PRELOAD=" in text
+    assert "killed by SIGSEGV; with LD_PRELOAD=" in text
     assert "found: terminate called in std::regex" in text
     command = text.partition("to reproduce it: ")[2]
     assert command.startswith("LD_PRELOAD=")

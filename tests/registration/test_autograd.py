@@ -565,7 +565,7 @@ def test_a_saved_output_has_its_history_at_every_level(op_name):
         ),
         (
             {"backward": lambda ctx, grad: grad, "setup_context": lambda ctx, output, inputs: None},
-            "in another order than it is called with",
+            "in the wrong order",
         ),
         ({"tags": "x"}, "tags must be torch.Tag values, got 'x'"),
         ({"mutates_args": True}, "is not a list of parameter names"),

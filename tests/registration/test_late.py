@@ -343,7 +343,7 @@ def test_an_op_without_tensors_goes_by_its_device(op_name):
 
 @pytest.mark.parametrize(
     ("device_types", "text"),
-    [("gpus", "'gpus' is not a type of device"), (3, "are no types of device")],
+    [("gpus", "'gpus' is not a device type"), (3, "is not a list of device types")],
 )
 def test_what_is_no_type_of_device_is_refused(op_name, device_types, text):
     with pytest.raises(BadOption, match=text):

@@ -33,7 +33,7 @@ def test_a_gradient_needs_the_operators_that_it_calls():
     add, plus = library().ops
     assert no_gradient(plus, (add, plus)) == ""
     assert no_gradient(plus, (plus,)) == "its backward calls demo::add, which is not in the wheel"
-    assert no_gradient(add, (add, plus)) == "the library has no backward of it"
+    assert no_gradient(add, (add, plus)) == "the library has no backward for it"
     writing = dataclasses.replace(plus, schema="demo::plus(Tensor(a!) x, Tensor y) -> ()")
     assert no_gradient(writing, (add, plus)).startswith("torch takes none of an operator that wri")
     nested = dataclasses.replace(plus, formula=(("item", plus.formula[1], 0), None))

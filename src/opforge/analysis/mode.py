@@ -57,7 +57,7 @@ def _decide(facts: Facts, asked: str) -> Decision:
     if facts.kernels:
         names = ", ".join(k.name for k in facts.kernels)
         why = f"the compiler sees through it: it launches {names}"
-        return Decision("triton_op", why, change="mode='custom_op' makes it one opaque step")
+        return Decision("triton_op", why, change="mode='custom_op' makes it one opaque node")
     if asked == "triton_op":
         return _without_kernels(facts)
     if facts.transparent:
@@ -115,7 +115,7 @@ def _barrier(facts: Facts, asked: str) -> ModeRefused:
     return ModeRefused(
         f"{asked_for}{kernels} calls {barrier} at {barrier.location}, {registered}",
         found=facts.cell,
-        fix=f"mode='custom_op' makes all of it one opaque step; or make {barrier} transparent "
+        fix=f"mode='custom_op' makes all of it one opaque node; or make {barrier} transparent "
         "before this op is defined (@opforge.op on what launches its kernels, or "
         "torch.library.triton_op); or call it outside of this op",
     )

@@ -130,7 +130,8 @@ def _compile(
         raise CompileFailed(
             f"{exportable.title} was exported, but AOTInductor cannot compile it",
             found=indented([f"{type(error).__name__}: {''.join(lines[:1])}", *lines[1:8]]),
-            fix="`opforge doctor` shows what this machine lacks; the cause has the full error",
+            fix="`opforge doctor` shows what this machine lacks; `__cause__` of this exception has "
+            "the full error",
         ) from error
     return time.perf_counter() - started, static_launch
 

@@ -68,7 +68,7 @@ def _refuse_constants(exportable: Exportable, program: Any) -> None:
     ]
     if odd:
         raise ExportFailed(
-            f"{exportable.title} returns a value that a package cannot",
+            f"{exportable.title} returns a value that a package cannot return",
             found=", ".join(f"{v!r}, a {type(v).__name__}" for v in odd),
             fix="return tensors, whole numbers and None, and handle the rest outside of the model",
             location=_forward(exportable),

@@ -79,7 +79,7 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
     second = _run(command, {"LD_PRELOAD": f"{preload}:{before}" if before else preload})
     if second.returncode < 0:
         raise PackageCrashed(
-            f"{died}, and with LD_PRELOAD={preload} by {_signal_name(second.returncode)}",
+            f"{died}; with LD_PRELOAD={preload} it was killed by {_signal_name(second.returncode)}",
             found=_last_lines(second.stderr or first.stderr),
             fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
         )

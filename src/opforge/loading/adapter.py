@@ -109,7 +109,7 @@ class Adapter:
                 return ctypes.CDLL(str(self.file.resolve()))
             except OSError as error:
                 if f"undefined symbol: {library.name}_" in str(error):
-                    what = f"{self.file} was built for another {library.file.name}"
+                    what = f"{self.file} was built for a different build of {library.file.name}"
                     raise _stale(library, what, str(error)) from error
                 what = f"{self.file} cannot be loaded: {error}"
                 raise opforge.errors.NotALibrary(what) from error
@@ -128,13 +128,13 @@ class Adapter:
         ours = hashlib.sha256(library.contents.text).hexdigest()
         theirs = self._text("manifest_hash")().decode()
         if ours != theirs:
-            what = f"{self.file} was built for another {library.file.name}"
+            what = f"{self.file} was built for a different build of {library.file.name}"
             found = f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library"
             raise _stale(library, what, found)
         if not self._function("fits")():
             raise opforge.errors.NotALibrary(
-                f"{self.file} gets the functions of another {library.file.name}, "
-                "which this process offers to all",
+                f"{self.file} is bound to a different {library.file.name}, "
+                "whose symbols are global in this process",
                 fix="open that one without RTLD_GLOBAL and do not link it, "
                 "or build this one with another --name",
             )

@@ -109,8 +109,8 @@ def _keeps_own_kernel(entry: Entry, service: Service) -> bool:
     own = service.key in entry.registration.kernel_keys
     if own:
         warn(
-            f"{entry.name} has a kernel for {service.key} that was registered for it; it is not "
-            f"served by {service.file.name}"
+            f"{entry.name} keeps the {service.key} kernel that was registered for it, so "
+            f"{service.file.name} does not serve it"
         )
     return own
 

@@ -43,7 +43,7 @@ def load(
     verify: bool = True,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Loaded:
-    """Make torch operators of a built library; needs neither Triton nor the operators' source.
+    """Register a built library's operators with torch; needs neither Triton nor their source.
 
         ops = opforge.load("dist/lib/libmylib.so")
         torch.ops.mylib.silu(x)
@@ -58,7 +58,7 @@ def load(
     use it if it exists. With `host_memory`, CPU tensors are passed as memory of device 0: for GPUs
     that reach it, and for tests without a driver.
 
-    Before the library and its adapter are opened, which is once per process, each is held against
+    Before the library and its adapter are opened, which is once per process, each is compared with
     its hash in `share/NAME/SHA256SUMS`, about 1 ms per MB; `verify=False` leaves that out.
 
     With `trusted_keys`, public keys of minisign or files with them, a library is opened only if one
@@ -314,7 +314,7 @@ class Loaded:
         built = self._library.contents.archs
         command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
         raise opforge.errors.WrongArchitecture(
-            f"{self.file} was built for {', '.join(built)}, which no GPU of this machine runs",
+            f"{self.file} was built for {', '.join(built)}, which no GPU in this machine can run",
             found=gpus,
             fix=f"build it for them: {command}",
         )

@@ -111,7 +111,7 @@ class Service:
             return
         what = f"{self.op.torch_name} cannot be replaced by its source while it runs"
         raise StaleLibrary(
-            f"{what}: {self.file} was built for another signature, or the source has tags",
+            f"{what}: {self.file} was built for a different signature, or the source has tags",
             found=self.op.schema,
             fix=f"import the source before the op is called, or build it again: {self._rebuild()}",
         )
@@ -249,7 +249,7 @@ class Service:
         schema = f"{entry.name}{entry.lowered.schema}"
         if schema != self.op.schema:
             raise StaleLibrary(
-                f"{self.file} was built for another signature of {entry.name}",
+                f"{self.file} was built for a different signature of {entry.name}",
                 found=f"{self.op.schema} in the library, {schema} at {entry.location}",
                 fix=f"build it again: {self._rebuild(entry)}",
             )

@@ -64,9 +64,9 @@ def _refuse_others(
     ]
     if len(names) != len(kinds) or any(renamed):
         raise BadSchema(
-            "the schema's arguments are not the function's parameters",
+            "the schema's arguments do not match the function's parameters",
             found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
-            fix="give the schema's arguments the parameters' names, in the same order",
+            fix="one argument per parameter, in the same order; keyword-only ones keep their names",
         )
 
 

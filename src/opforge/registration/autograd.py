@@ -244,7 +244,7 @@ def check_callbacks(
         found = check_call("setup_context", setup_context, names)
         if {"inputs", "output"} <= set(found) and found[1:3] != names[1:]:
             raise BadOption(
-                f"setup_context takes {', '.join(found)} in another order than it is called with",
+                f"setup_context takes {', '.join(found)} in the wrong order",
                 fix="def setup_context(ctx, inputs, output)",
             )
 

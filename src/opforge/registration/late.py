@@ -25,7 +25,7 @@ log = logging.getLogger("opforge")
 
 
 class Amend(Protocol):
-    """Registers the op again with other options, and with kernels for types of device."""
+    """Registers the op again with other options, and with kernels for device types."""
 
     def __call__(
         self, *, device_kernels: Mapping[str, Callable[..., Any]] | None = None, **options: Any
@@ -55,7 +55,7 @@ class LateRules:
         fn: Callable[..., Any] | None = None,
         /,
     ) -> Any:
-        """Run a function instead of the body on these types of device; works as a decorator."""
+        """Run a function instead of the body on these device types; works as a decorator."""
 
         def register(fn: Callable[..., Any]) -> Callable[..., Any]:
             with self._located():
@@ -93,13 +93,13 @@ class LateRules:
         return register if func is None else register(func)
 
     def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
-        """The option `autocast`, for one type of device."""
+        """The option `autocast`, for one device type."""
         known = self._registration.definition.autocast
         self._amend(autocast={**known, device_type: cast_inputs})
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002  # as in torch
-        """Run the body instead of a kernel that was registered for a type of device, or not."""
+        """Run the body instead of a kernel that was registered for a device type, or not."""
         before = device_type in self._disabled
         if device_type not in self._registration.device_kernels:
             log.warning(
@@ -168,7 +168,9 @@ def read_device_types(option: Any) -> tuple[str, ...]:
     """`"cpu"` -> ("cpu",); None -> ()."""
     listed = () if option is None else (option,) if isinstance(option, str) else option
     if not isinstance(listed, (list, tuple, set, frozenset)):
-        raise BadOption(f"device_types={option!r} are no types of device", fix='device_types="cpu"')
+        raise BadOption(
+            f"device_types={option!r} is not a list of device types", fix='device_types="cpu"'
+        )
     for name in listed:
         _check_device_type(name)
     return tuple(dict.fromkeys(listed))
@@ -179,7 +181,7 @@ def _check_device_type(name: Any) -> None:
         _compat.backend_key(name)
     except (RuntimeError, TypeError) as error:
         raise BadOption(
-            f"{name!r} is not a type of device", found=first_line(error), fix='"cpu" or "cuda"'
+            f"{name!r} is not a device type", found=first_line(error), fix='"cpu" or "cuda"'
         ) from None
 
 
@@ -187,7 +189,7 @@ def _read_for_kernel(device_types: Any, lowered: Lowered) -> tuple[str, ...]:
     names = read_device_types(device_types)
     if not names:
         raise BadOption(
-            "register_kernel needs a type of device: the body is for all others already",
+            "register_kernel needs a device type: the body already serves all the others",
             fix='register_kernel("cpu")',
         )
     check_device_types(names, lowered)
@@ -200,5 +202,5 @@ def check_device_types(device_types: Sequence[str], lowered: Lowered) -> None:
     if device_types and not by_device:
         raise BadOption(
             "the op takes neither a tensor nor a device, so no call tells which kernel to run",
-            fix="give it a parameter device: torch.device, or kernels for no type of device",
+            fix="give it a parameter `device: torch.device`, or drop device_types and the kernels",
         )

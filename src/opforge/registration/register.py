@@ -47,9 +47,9 @@ class Definition:
     autocast: dict[str, torch.dtype] = field(default_factory=dict)
     tags: tuple[Any, ...] = ()
     views: bool = False
-    # The types of device that the body is for; none if it is for all of them.
+    # The device types that the body is for; none if it is for all of them.
     device_types: tuple[str, ...] = ()
-    # What runs instead of the body, by type of device.
+    # What runs instead of the body, by device type.
     device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     dialect: Dialect = OPFORGE
 
@@ -70,7 +70,7 @@ class Registration:
     defined: _compat.DefinedOp
     generated: Generated
     handle: Any
-    # By type of device; see `Definition.device_kernels`.
+    # By device type; see `Definition.device_kernels`.
     device_kernels: dict[str, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Registration:
 
     @property
     def kernel_keys(self) -> frozenset[str]:
-        """The backends for which another kernel than the body was registered here."""
+        """The backends for which a kernel other than the body was registered here."""
         return frozenset(map(_compat.backend_key, self.definition.device_kernels))
 
     @property
@@ -363,7 +363,7 @@ def _install_device_kernel(
     writer: KernelWriter,
     device_type: str,
 ) -> Generated:
-    """A kernel for one type of device, behind the same checks as the body."""
+    """A kernel for one device type, behind the same checks as the body."""
     fn = definition.device_kernels[device_type]
     made = generated.beside(f"the kernel for {device_type}", fn)
     kernel = made.later("_of_kernel", replace(writer, launches=lambda: True).kernel)

@@ -171,8 +171,8 @@ class Transparency:
         why = f"{type(error).__name__}: {first_line(error)}"
         if not self.first.may_be_transparent:
             self.warn(
-                f"torch refused the rule that makes a missing backward raise ({why}); the op is "
-                "opaque as before, and its calls take a slower way that raises, too"
+                f"torch refused the rule that makes a missing backward raise ({why}); the op "
+                "stays opaque, and a slower check in each call raises instead"
             )
             return
         reason = f"torch refused the rule that lets the compiler see through it ({why})"
@@ -285,7 +285,7 @@ class Transparency:
             yield run
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
-        """Whether another kernel than the body, or none, is for these tensors' device."""
+        """Whether a kernel other than the body, or none, is for these tensors' device."""
         keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
         if is_overridden(self.name):
             return True

@@ -32,7 +32,7 @@ def copied_files() -> dict[str, bytes]:
 def no_gradient(op: Op, served: Iterable[Op]) -> str:
     """Why an operator has no gradient where its wheel is installed; empty if it has one."""
     if not op.formula:
-        return "the library has no backward of it"
+        return "the library has no backward for it"
     if "Tensor(" in op.schema:
         return "torch takes none of an operator that writes to its arguments or returns views"
     missing = {*_called(op.formula)} - {other.torch_name for other in served}

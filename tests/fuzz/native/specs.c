@@ -167,7 +167,7 @@ static void mutate_tensor(Random *random, Call *call, int at)
     case 6: mutate_type(random, spec); break;
     case 7:
         spec->device_type = below(random, 16) - 1;
-        /* The other vendor's are valid, but need another driver than the stand-in. */
+        /* The other vendor's are valid, but need a driver other than the stand-in. */
         while (is_amd() ? spec->device_type == 2 || spec->device_type == 13
                         : spec->device_type == 10) {
             spec->device_type--;

@@ -101,9 +101,9 @@ def test_an_optional_record_without_a_default_must_be_declared(make_op):
     )
 
 
-THERE_ARE = (
-    "there are fp16, bf16, fp32, fp64, fp8e4nv, fp8e4b8, fp8e5, fp8e5b16, i8, i16, i32, i64, u8, "
-    "u16, u32, u64 and bool"
+THE_DTYPES = (
+    "the dtypes are fp16, bf16, fp32, fp64, fp8e4nv, fp8e4b8, fp8e5, fp8e5b16, i8, i16, i32, i64, "
+    "u8, u16, u32, u64 and bool"
 )
 
 
@@ -114,24 +114,24 @@ THERE_ARE = (
             "complex64",
             (
                 "'complex64' is a torch dtype that Triton cannot store\n"
-                f"  fix: {THERE_ARE}; pass a complex tensor as its real view"
+                f"  fix: {THE_DTYPES}; pass a complex tensor as its real view"
             ),
         ),
         (
             torch.complex128,
             (
                 "'complex128' is a torch dtype that Triton cannot store\n"
-                f"  fix: {THERE_ARE}; pass a complex tensor as its real view"
+                f"  fix: {THE_DTYPES}; pass a complex tensor as its real view"
             ),
         ),
-        ("qint8", f"'qint8' is a torch dtype that Triton cannot store\n  fix: {THERE_ARE}"),
-        ("fp61", f"'fp61' is not an element type\n  fix: did you mean 'fp64'? {THERE_ARE}"),
-        (("fp16", 3), f"3 is not an element type\n  fix: {THERE_ARE}"),
+        ("qint8", f"'qint8' is a torch dtype that Triton cannot store\n  fix: {THE_DTYPES}"),
+        ("fp61", f"'fp61' is not an element type\n  fix: did you mean 'fp64'? {THE_DTYPES}"),
+        (("fp16", 3), f"3 is not an element type\n  fix: {THE_DTYPES}"),
         (
             None,
-            f"no dtype is given\n  fix: a name such as dtype='fp16', or several; {THERE_ARE}",
+            f"no dtype is given\n  fix: a name such as dtype='fp16', or several; {THE_DTYPES}",
         ),
-        ((), f"no dtype is given\n  fix: a name such as dtype='fp16', or several; {THERE_ARE}"),
+        ((), f"no dtype is given\n  fix: a name such as dtype='fp16', or several; {THE_DTYPES}"),
     ],
 )
 def test_a_dtype_that_triton_lacks_is_refused(make_op, dtype, message):

@@ -332,7 +332,7 @@ def test_a_bound_for_a_name_that_is_not_used_is_refused():
     with raising(
         UnusedName,
         "dims= bounds 'hiden', but no parameter's dims have that name\n"
-        "  fix: did you mean 'hidden'? there are rows, hidden; \"...\" has no names, so write "
+        "  fix: did you mean 'hidden'? the names are rows, hidden; \"...\" has no names, so write "
         '"... hiden" to bound a size of it',
     ):
         read_bounds({"hiden": (1, 2)}, ["rows", "hidden"], [])

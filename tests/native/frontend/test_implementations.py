@@ -167,9 +167,9 @@ def clamp_longer(x: Tensor, limit: float, mode: str = "both", more: int = 0) -> 
 @pytest.mark.parametrize(
     ("other", "mutated", "parameter", "text"),
     [
-        (clamp_other, ("x",), "limit", "it is called 'bound' there"),
-        (clamp_number, (), "x", "it is Tensor here and float there"),
-        (clamp_read, (), "x", "it is changed here and only read there"),
+        (clamp_other, ("x",), "limit", "the parameter is called 'bound' there"),
+        (clamp_number, (), "x", "the parameter is Tensor here and float there"),
+        (clamp_read, (), "x", "the parameter is changed here and only read there"),
         (clamp_longer, ("x",), "more", "OP has no such parameter"),
     ],
 )
@@ -182,8 +182,7 @@ def test_another_signature_is_refused_where_they_are_listed(
         native.implementations(op, alternative, op)
     said = named(str(refused.value), OP=op, OTHER=alternative).splitlines()
     assert said[0] == (
-        f"OP (PLACE), parameter '{parameter}': OTHER (PLACE), which should implement it, differs: "
-        f"{text}"
+        f"OP (PLACE), parameter '{parameter}': OTHER (PLACE) cannot implement this operator: {text}"
     )
     assert said[1].startswith("  fix: give the functions the same parameters")
     assert alternatives_of(registry.get(op)) is None
@@ -197,7 +196,7 @@ def test_another_number_of_outputs_is_refused(make_op):
     with pytest.raises(DifferentImplementations) as refused:
         native.implementations(op, pair)
     text = named(str(refused.value), OP=op, TWO=pair)
-    assert "differs: OP has 1 output, and TWO 2 outputs" in text
+    assert "operator: OP has 1 output, and TWO 2 outputs" in text
 
 
 @pytest.mark.parametrize("declared_first", [True, False])

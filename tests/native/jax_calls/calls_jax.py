@@ -207,21 +207,21 @@ REFUSED = {
     "an output of 64 bits": (
         lambda ops: ops.everything(*ARRAYS, *NUMBERS, "relu"),
         (
-            "ValueError: demo_everything: stats: is float64, which JAX makes float32 of\n  fix: "
+            "ValueError: demo_everything: stats: is float64, which JAX converts to float32\n  fix: "
             "jax.config.update('jax_enable_x64', True), before any array is made"
         ),
     ),
-    "an output that is not row by row": (
+    "an output that is not row-major": (
         lambda ops: ops.copy(jnp.zeros((3, 5))),
         (
-            "ValueError: demo_copy: out: has strides [1, 3], and arrays of JAX are row by row"
+            "ValueError: demo_copy: out: has strides [1, 3], but JAX arrays are row-major"
             "\n  fix: let the function make its output contiguous, and build it again"
         ),
     ),
     "no backward": (
         lambda ops: jax.grad(lambda x: ops.blend_backward(x, x, 2.0)[0].sum())(ROW),
         (
-            "NotImplementedError: demo_blend_backward: the library has no backward of it"
+            "NotImplementedError: demo_blend_backward: the library has no backward for it"
             "\n  fix: give the operator a backward that can be built, and build the library again; "
             "or put a jax.custom_vjp around the call"
         ),

@@ -258,7 +258,8 @@ def test_the_name_of_an_amd_architecture_must_be_one(library, standin, arch):
     standin.name_arch(0, arch)
     found = refusal(add, library)
     assert found.status == "CUDA_ERROR"
-    assert found.text == f"demo_add: device 0 is a '{arch}', says the driver, expected gfx..."
+    said = f"the driver reports architecture '{arch}' for device 0, expected gfx..."
+    assert found.text == f"demo_add: {said}"
 
 
 @on_amd
@@ -517,7 +518,7 @@ def test_a_device_without_multiprocessors_is_asked_again(make, standin):
     ops = make(persistent([before]))
     found = refusal(ops.run, "copy", ZEROS)
     assert (found.status, standin.launches) == ("CUDA_ERROR", [])
-    assert found.text == "demo_copy: device 0 has 0 multiprocessors, says the driver"
+    assert found.text == "demo_copy: the driver reports 0 multiprocessors for device 0"
     standin.set(0, MULTIPROCESSORS, 3)
     ops.run("copy", ZEROS)
     assert [launched.grid for launched in standin.launches] == [(3, 1, 1)]

@@ -1,4 +1,4 @@
-"""What driver.h and driver_hip.c declare of HIP, held against the headers that Triton ships."""
+"""What driver.h and driver_hip.c declare of HIP, compared with the headers that Triton ships."""
 
 import subprocess
 from pathlib import Path

@@ -64,7 +64,7 @@ def with_argument(ask):
 )
 def test_an_argument_that_differs_from_call_to_call_is_an_error(ask):
     error = refusal(with_argument(ask))
-    assert error.what == "it does something else in every call, with the same arguments"
+    assert error.what == "it does something different in each call, even with the same arguments"
     line = inspect.getsourcelines(with_argument)[1] + 4
     assert error.found.startswith(f"'a' of kernel take (launched at {__file__}:{line}) is ")
     assert "native.scalar" in error.fix
@@ -104,7 +104,7 @@ def test_a_branch_on_a_random_number_is_an_error():
         return out
 
     error = refusal(body)
-    assert "does something else in every call" in error.what
+    assert "does something different in each call" in error.what
     assert " in one call, " in error.found or "only in some calls" in error.found
 
 

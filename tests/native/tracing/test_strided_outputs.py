@@ -133,7 +133,7 @@ def test_a_size_that_the_body_computes_has_a_name_of_its_own():
 def test_another_output_than_declared_is_an_error(said, shown):
     with pytest.raises(CannotTrace) as caught:
         built(copied, x=X["x"], returns=said)
-    assert caught.value.what == "the body returns another tensor as out than is declared"
+    assert caught.value.what == "the body returns a tensor as out that differs from its declaration"
     assert caught.value.found == f"fp32 [m, n], declared as {shown}"
 
 

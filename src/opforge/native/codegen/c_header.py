@@ -67,12 +67,15 @@ def _operation(library: str, op: Op) -> str:
     if op.outputs:
         said = "Fills in type, shape, strides and device of the outputs of the call above."
         if any(path.outputs.count(None) for case in op.cases for path in case.paths):
-            said += " One that the call does not have gets dtype.bits 0, and may be NULL there."
+            said += (
+                " One that the call does not have gets dtype.bits 0, and may be NULL in that call."
+            )
         room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
         parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
     said = _WORKSPACE
     if op.outputs:
-        said += f", and so may an output, which is then as {signature.function}_outputs says"
+        described = f"{signature.function}_outputs describes it"
+        said += f". An output may be NULL; it is then taken to be as {described}"
     parts += ["", _comment([f"{said}."]), _declared(signature.workspace())]
     parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
     if op.outputs:

@@ -62,7 +62,7 @@ def macro(*parts: str) -> str:
 def quoted(text: str) -> str:
     r"""A C string literal; question marks are escaped because of trigraphs.
 
-    Python carries bytes of a file's name that are no UTF-8 as lone surrogates, which are shown as
+    Python carries bytes of a file's name that are not UTF-8 as lone surrogates, which are shown as
     `\udcff`: whoever reads the literal expects UTF-8.
     """
     written = []

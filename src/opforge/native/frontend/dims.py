@@ -291,7 +291,7 @@ def _bad_bound(name: str, given: Any, what: str) -> BadBounds:
 def _unused(name: str, known: Sequence[str]) -> UnusedName:
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    there = f"there are {', '.join(known)}" if known else "no parameter names a size"
+    there = f"the names are {', '.join(known)}" if known else "no parameter names a size"
     return UnusedName(
         f"dims= bounds {name!r}, but no parameter's dims have that name",
         fix=f'{hint}{there}; "..." has no names, so write "... {name}" to bound a size of it',

@@ -129,12 +129,12 @@ def _check_signatures(operator: Entry, parts: Sequence[Entry]) -> None:
 
 def _difference(one: FlatArgument, other: FlatArgument) -> str:
     if one.name != other.name:
-        return f"it is called {other.path!r} there"
+        return f"the parameter is called {other.path!r} there"
     if one.is_tensor != other.is_tensor or one.is_tensor_list != other.is_tensor_list:
-        return f"it is {one.type} here and {other.type} there"
+        return f"the parameter is {one.type} here and {other.type} there"
     if one.mutated != other.mutated:
         here, there = ("changed", "only read") if one.mutated else ("only read", "changed")
-        return f"it is {here} here and {there} there"
+        return f"the parameter is {here} here and {there} there"
     return ""
 
 
@@ -147,7 +147,7 @@ def _different(
     operator: Entry, part: Entry, what: str, parameter: str | None = None
 ) -> DifferentImplementations:
     return DifferentImplementations(
-        f"{part.name} ({part.location}), which should implement it, differs: {what}",
+        f"{part.name} ({part.location}) cannot implement this operator: {what}",
         parameter=parameter,
         fix=_FIX,
         op=operator.name,

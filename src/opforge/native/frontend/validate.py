@@ -147,8 +147,8 @@ def is_variable(name: str) -> bool:
 
 
 # i1 is another name for bool.
-_THERE_ARE = f"there are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
-_DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
+_THE_DTYPES = f"the dtypes are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
+_DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THE_DTYPES}"
 
 
 def _dtype(given: Any, parameter: str | None) -> str:
@@ -162,7 +162,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
             raise UnknownDtype(
                 f"{name!r} is a torch dtype that Triton cannot store",
                 parameter=parameter,
-                fix=_THERE_ARE
+                fix=_THE_DTYPES
                 + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
             )
     if known is not None:
@@ -172,7 +172,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
     raise UnknownDtype(
         f"{given!r} is not an element type",
         parameter=parameter,
-        fix=f"{hint}{_THERE_ARE}",
+        fix=f"{hint}{_THE_DTYPES}",
     )
 
 

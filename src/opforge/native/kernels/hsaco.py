@@ -1,4 +1,4 @@
-"""Reads what an AMD kernel's object says of itself, and holds it against what launches pass.
+"""Reads what an AMD kernel's object says of itself, and compares it with what launches pass.
 
 An hsaco is an ELF file. Its note of type NT_AMDGPU_METADATA is a msgpack map, which LLVM writes
 from the compiled code: each argument's place and size, registers, the size of a block. So a wrong
@@ -139,7 +139,7 @@ def _kernel(hsaco: bytes, function: str) -> dict[str, Any]:
     except (struct.error, ValueError) as error:
         raise BadObject(f"the object cannot be read: {error}") from None
     if len(notes) != 1:
-        raise BadObject(f"the object has {len(notes)} notes with metadata, and not one")
+        raise BadObject(f"the object has {len(notes)} notes with metadata, expected one")
     metadata = Reader(notes[0]).whole()
     kernels = _field(metadata, "amdhsa.kernels", list)
     for kernel in kernels:

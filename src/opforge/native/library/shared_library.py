@@ -88,7 +88,7 @@ def refuse_changed(file: Path) -> None:
     from ...errors import StaleLibrary
 
     raise StaleLibrary(
-        f"{file} was built again since this process loaded it, and a process cannot hold both",
+        f"{file} was rebuilt after this process loaded it; a process cannot hold both",
         fix="start a new process",
     )
 
@@ -96,7 +96,7 @@ def refuse_changed(file: Path) -> None:
 class SharedLibrary:
     """The C functions of a library, and its manifest, as JSON and as `contents`.
 
-    Unless `verify` is false, its files are held against their hashes before they are opened.
+    Unless `verify` is false, its files are compared with their hashes before they are opened.
     """
 
     def __init__(self, file: Path, *, verify: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Whether a file is the library that was built, asked before it is opened.
 
-Opening a shared object runs it: one that is cut short ends the process, and one with other bytes
+Opening a shared object runs it: one that is cut short ends the process, and one with other content
 does anything. A loaded library's first call waits for this module.
 """
 
@@ -38,7 +38,7 @@ def refuse_damaged(file: Path, library: str) -> None:
     why = _cut_short(content)
     expected = _recorded(file, library)
     if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-        why = why or "it has other bytes than the build wrote"
+        why = why or "its content differs from what the build wrote"
     if why:
         from ...errors import NotALibrary
 

@@ -95,8 +95,8 @@ OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
         return status;
     }
     if (!is_answer(attribute, answer)) {
-        return of_fail(OPFORGE_CUDA_ERROR, "device %d has %d multiprocessors, says the driver",
-                       device->ordinal, answer);
+        return of_fail(OPFORGE_CUDA_ERROR, "the driver reports %d multiprocessors for device %d",
+                       answer, device->ordinal);
     }
     *value = answer;
     __atomic_store_n(&device->attributes[attribute], *value, __ATOMIC_RELAXED);

@@ -84,8 +84,9 @@ static OpforgeStatus hip_find_arch(Device *device)
         arch = strtol(properties.arch + 3, &end, 16);
     }
     if (arch <= 0 || arch > 0xfffff || (*end != 0 && *end != ':')) {
-        return of_fail(OPFORGE_CUDA_ERROR, "device %d is a '%s', says the driver, expected gfx...",
-                       device->ordinal, properties.arch);
+        return of_fail(OPFORGE_CUDA_ERROR,
+                       "the driver reports architecture '%s' for device %d, expected gfx...",
+                       properties.arch, device->ordinal);
     }
     device->arch = (int)arch;
     return OPFORGE_OK;

@@ -279,7 +279,7 @@ class _Maker:
         return made
 
     def _unlike_declared(self, name: str, made: Output, algebra: Algebra) -> str:
-        """Why callers cannot choose the strides of an output; raises if it is another one."""
+        """Why callers cannot choose the strides of an output; raises if it is not as declared."""
         returns = self.tracer.case.returns
         chosen = {v for t in returns for v in _chosen_strides(self.tracer.case, t.param)}
         if any(v.name in chosen for t in (*made.shape, *made.strides) for v in variables(t)):
@@ -296,7 +296,7 @@ class _Maker:
         )
         if not alike:
             raise CannotTrace(
-                f"the body returns another tensor as {name} than is declared",
+                f"the body returns a tensor as {name} that differs from its declaration",
                 found=f"{_shown(made.dtype, made.shape)}, declared as "
                 f"{_shown(said.dtype, said.shape)}",
                 fix="correct returns= of native.declare; a name that no parameter has stands for "

@@ -58,7 +58,7 @@ def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> Cannot
     with chance.noted(lambda what: asked.update({f"the body asks for {what}": None})):
         tracer.walk(values).end()
     return CannotTrace(
-        "it does something else in every call, with the same arguments",
+        "it does something different in each call, even with the same arguments",
         found="\n    ".join([found, *asked]),
         fix="make what differs a parameter, declared as a scalar: seed=native.scalar('i64')",
         op=tracer.entry.name,

@@ -32,7 +32,7 @@ typedef enum {
     DEMO_SPECIAL_WHAT_LATE = 8 /* 'late' */
 } demo_special_what;
 
-/* Linking fails if the library has another ABI than this header. A program that opens the library
+/* Linking fails if library and header have different ABIs. A program that opens the library
  * with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
 OPFORGE_API const int demo_abi_1;
 OPFORGE_API int demo_abi_version(void);
@@ -73,8 +73,8 @@ OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const Opforge
                                            OpforgeTensor *out);
 
 /* Tells how many bytes of workspace the call above would allocate, and refuses what it would
- * refuse. The data of a tensor may be NULL, and so may an output, which is then as
- * demo_add_outputs says.
+ * refuse. The data of a tensor may be NULL. An output may be NULL; it is then taken to be as
+ * demo_add_outputs describes it.
  */
 OPFORGE_API OpforgeStatus demo_add_workspace(const OpforgeTensor *x, const OpforgeTensor *y,
                                              const OpforgeTensor *out, int64_t *bytes);
@@ -111,8 +111,8 @@ OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const Opfo
                                               OpforgeTensor *out);
 
 /* Tells how many bytes of workspace the call above would allocate, and refuses what it would
- * refuse. The data of a tensor may be NULL, and so may an output, which is then as
- * demo_matmul_outputs says.
+ * refuse. The data of a tensor may be NULL. An output may be NULL; it is then taken to be as
+ * demo_matmul_outputs describes it.
  */
 OPFORGE_API OpforgeStatus demo_matmul_workspace(const OpforgeTensor *a, const OpforgeTensor *b,
                                                 const OpforgeTensor *out, int64_t *bytes);
@@ -165,7 +165,7 @@ OPFORGE_API OpforgeStatus demo_everything(const OpforgeTensor *x, const OpforgeT
                                           OpforgeTensor *stats, void *stream);
 
 /* Fills in type, shape, strides and device of the outputs of the call above. One that the call
- * does not have gets dtype.bits 0, and may be NULL there. Shape and strides have room for
+ * does not have gets dtype.bits 0, and may be NULL in that call. Shape and strides have room for
  * OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
@@ -179,8 +179,8 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                                   OpforgeTensor *stats);
 
 /* Tells how many bytes of workspace the call above would allocate, and refuses what it would
- * refuse. The data of a tensor may be NULL, and so may an output, which is then as
- * demo_everything_outputs says.
+ * refuse. The data of a tensor may be NULL. An output may be NULL; it is then taken to be as
+ * demo_everything_outputs describes it.
  */
 OPFORGE_API OpforgeStatus demo_everything_workspace(const OpforgeTensor *x,
                                                     const OpforgeTensor *bias,
@@ -278,8 +278,8 @@ OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, 
 OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
 /* Tells how many bytes of workspace the call above would allocate, and refuses what it would
- * refuse. The data of a tensor may be NULL, and so may an output, which is then as
- * demo_pick_outputs says.
+ * refuse. The data of a tensor may be NULL. An output may be NULL; it is then taken to be as
+ * demo_pick_outputs describes it.
  */
 OPFORGE_API OpforgeStatus demo_pick_workspace(const OpforgeTensor *x, const OpforgeTensor *out,
                                               int64_t *bytes);

@@ -11,8 +11,8 @@ OPFORGE_API OpforgeStatus demo_copy(const OpforgeTensor *x, OpforgeTensor *out, 
 OPFORGE_API OpforgeStatus demo_copy_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
 /* Tells how many bytes of workspace the call above would allocate, and refuses what it would
- * refuse. The data of a tensor may be NULL, and so may an output, which is then as
- * demo_copy_outputs says.
+ * refuse. The data of a tensor may be NULL. An output may be NULL; it is then taken to be as
+ * demo_copy_outputs describes it.
  */
 OPFORGE_API OpforgeStatus demo_copy_workspace(const OpforgeTensor *x, const OpforgeTensor *out,
                                               int64_t *bytes);

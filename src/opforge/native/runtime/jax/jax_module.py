@@ -268,15 +268,15 @@ class _Operator:
         dtype = _jnp.dtype(_BY_CODE[tensor.code, tensor.bits])
         if _jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise ValueError(
-                f"{self._function}: {name}: is {dtype}, which JAX makes {dtype.name[:-2]}32 of\n"
+                f"{self._function}: {name}: is {dtype}, which JAX converts to {dtype.name[:-2]}32\n"
                 "  fix: jax.config.update('jax_enable_x64', True), before any array is made"
             )
         compact = 1
         for size, stride in zip(reversed(shape), reversed(tensor.strides[: tensor.ndim])):  # noqa: B905 - of one length
             if size > 1 and stride != compact and 0 not in shape:
                 raise ValueError(
-                    f"{self._function}: {name}: has strides {tensor.strides[: tensor.ndim]}, and "
-                    "arrays of JAX are row by row\n"
+                    f"{self._function}: {name}: has strides {tensor.strides[: tensor.ndim]}, "
+                    "but JAX arrays are row-major\n"
                     "  fix: let the function make its output contiguous, and build it again"
                 )
             compact *= max(size, 1)
@@ -343,7 +343,7 @@ class _Operator:
     ) -> tuple[Any, ...]:
         if not self._formula or self._written:
             raise NotImplementedError(
-                f"{self._function}: the library has no backward of it\n  fix: give the operator a "
+                f"{self._function}: the library has no backward for it\n  fix: give the operator a "
                 "backward that can be built, and build the library again; or put a "
                 "jax.custom_vjp around the call"
             )

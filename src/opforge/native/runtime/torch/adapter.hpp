@@ -68,8 +68,8 @@ bool register_operators()
         return false;
     if (!fits()) {
         std::fprintf(stderr,
-                     "%s: defines no operators, because it was built for another lib%s.so "
-                     "than the one that this process has\n",
+                     "%s: defines no operators, because it was built for a different "
+                     "build of lib%s.so from the one that this process has\n",
                      kFile, OF_LIBRARY);
         return false;
     }
