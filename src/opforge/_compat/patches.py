@@ -1,7 +1,8 @@
 """The table of everything that opforge replaces in torch, Triton and Python, and how it does it.
 
-A replacement looks at the calling thread, and calls the original unless that thread is tracing.
-Most last only while somebody traces; `undo` takes back those that last longer.
+Each says when it acts and when it is undone. Those for traces and targets act only in the thread
+that traces or has the target, and call the original in any other. Those for recording, serving and
+tuning act in every thread until that is stopped. `undo` takes back what is still replaced.
 """
 
 from __future__ import annotations
@@ -262,7 +263,7 @@ DEVICE_GUARD = Patch(
     "Without CUDA, torch has no device guard for fake CUDA tensors, and indexing one would fail. "
     "It gets the guard for meta tensors, which does nothing.",
     "process, if torch was built without CUDA",
-    "by undo()",
+    "by opforge._compat.patches.undo()",
 )
 TARGET_LAUNCHES = Patch(
     "triton.runtime.jit.JITFunction",
@@ -310,7 +311,7 @@ AUTOTUNER_CHOICES = Patch(
     "A recording notes what an autotuner chooses, and does not count launches that only measure.",
     *_RECORD,
 )
-_SERVE = ("while a folder is served", "by opforge.serving.stop()")
+_SERVE = ("while a folder is served", "by opforge.serving.serve.stop()")
 SERVED_LAUNCHES = Patch(
     "triton.runtime.jit.KernelInterface",
     ("__getitem__",),
@@ -360,7 +361,7 @@ AUTOTUNER_CLOCK = Patch(
     "In Triton's interpreter, which needs a GPU to measure, an autotuner of an op takes its first "
     "configuration. Other autotuners measure.",
     "from the first such op on",
-    "by undo()",
+    "by opforge._compat.patches.undo()",
 )
 FAKE_MODE = Patch(
     "torch._subclasses.FakeTensorMode",
