@@ -37,9 +37,17 @@ def test_a_given_schema_may_declare_a_mutation(op_name):
 @pytest.mark.parametrize(
     ("schema", "mutates_args", "text"),
     [
-        ("(Tensor s, float x=2.5) -> Tensor", (), "arguments are not the function's parameters"),
-        ("(Tensor x) -> Tensor", (), "arguments are not the function's parameters"),
-        ("(Tensor x, *, float t=2.5) -> Tensor", (), "arguments are not the function's parameters"),
+        (
+            "(Tensor s, float x=2.5) -> Tensor",
+            (),
+            "arguments do not match the function's parameters",
+        ),
+        ("(Tensor x) -> Tensor", (), "arguments do not match the function's parameters"),
+        (
+            "(Tensor x, *, float t=2.5) -> Tensor",
+            (),
+            "arguments do not match the function's parameters",
+        ),
         ("(Tensor x, float s=3.0) -> Tensor", (), "disagree on a default"),
         ("(Tensor x, float s) -> Tensor", (), "disagree on a default"),
         ("(Tensor x, int s=2) -> Tensor", (), "disagree on a default"),
