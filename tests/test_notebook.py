@@ -95,3 +95,10 @@ def test_a_table_escapes_what_it_shows():
 @pytest.mark.parametrize(("number", "text"), [(0, "no kernels"), (1, "1 kernel"), (2, "2 kernels")])
 def test_counts_agree_with_their_nouns(number, text):
     assert counted(number, "kernel") == text
+
+
+@pytest.mark.parametrize(
+    ("noun", "several"), [("launch", "launches"), ("process", "processes"), ("path", "paths")]
+)
+def test_plurals_are_spelled_as_in_english(noun, several):
+    assert (counted(1, noun), counted(2, noun)) == (f"1 {noun}", f"2 {several}")

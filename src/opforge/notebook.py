@@ -1,4 +1,4 @@
-"""Short texts and tables that prompts and notebooks show of opforge's records."""
+"""Counts, sizes and tables, as messages, prompts and notebooks show them."""
 
 from __future__ import annotations
 
@@ -30,5 +30,6 @@ def size(count: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 kernel`, `2 kernels`, `no kernels`."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    """`1 kernel`, `2 kernels`, `no kernels`; `2 launches`."""
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{number or 'no'} {noun}{ending}"

@@ -81,7 +81,7 @@ def test_the_result_says_what_it_weighs(built):
     assert "kernels: 1 kernel, 6 variants for sm_80, sm_90; " in str(built)
     (line,) = built.weights()
     assert line.startswith("  combine: 6 variants, ")
-    assert " KiB for sm_80, " in line
+    assert " kB for sm_80, " in line
 
 
 def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):

@@ -13,6 +13,7 @@ import torch
 
 from .. import _compat
 from ..errors import BadOption, CompileFailed, NeedsGpu
+from ..notebook import size
 from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
 from .dynamic_sizes import Symbol, open_sizes
@@ -145,7 +146,7 @@ def _report(  # noqa: PLR0917  # one table out of every stage
     verification: Verification,
 ) -> tuple[ReportRow, ...]:
     way = "strict" if exported.strict else "non-strict"
-    size = path.stat().st_size
+    weight = path.stat().st_size
     load = verification.load_seconds
     without = ", without importing opforge" if verification.without_opforge else ""
     return (
@@ -154,7 +155,7 @@ def _report(  # noqa: PLR0917  # one table out of every stage
         ReportRow(
             "static launch", static_launch, f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"
         ),
-        ReportRow("size", size, f"{size / 1e6:.2f} MB"),
+        ReportRow("size", weight, size(weight)),
         ReportRow("load", load, f"{load:.2f} s in a fresh process{without}"),
         *(ReportRow("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
         *(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..notebook import counted
 from .values import leaves
 
 Tensor = torch.Tensor
@@ -47,7 +48,7 @@ def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None
     """How two values differ beyond the tolerance; empty if they do not."""
     left, right = leaves(found, path), leaves(expected, path)
     if [p for p, _ in left] != [p for p, _ in right]:
-        return f"{path}: {_count(left)}, expected {_count(right)}"
+        return f"{path}: {counted(len(left), 'value')}, expected {counted(len(right), 'value')}"
     for (where, a), (_, b) in zip(left, right, strict=True):
         text = _leaf_difference(a, b, tolerance)
         if text:
@@ -112,10 +113,6 @@ def _worst(a: Tensor, b: Tensor, error: Tensor, said: str) -> str:
     index = [int(i) for i in torch.unravel_index(torch.tensor(at), a.shape)]
     where = f" at {index}" if index else ""
     return f"{said}: {a.flatten()[at].item()}{where}, expected {b.flatten()[at].item()}"
-
-
-def _count(found: list[tuple[str, Any]]) -> str:
-    return f"{len(found)} value{'' if len(found) == 1 else 's'}"
 
 
 def shown(value: Any) -> str:

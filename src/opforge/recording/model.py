@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadOption, NotARecording
+from ..notebook import counted
 from ..records import BadField, Between, Codecs
 from .choice import RecordedChoice
 
@@ -129,12 +130,9 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        kernels, variants = (
-            counted(len(self.kernels), "kernel"),
-            counted(self.variants, "variant"),
-        )
-        launches = counted(self.launches, "launch", "es")
-        return f"{kernels}, {variants}, {launches} of {counted(self.processes, 'process', 'es')}"
+        kernels, variants = counted(len(self.kernels), "kernel"), counted(self.variants, "variant")
+        launches, processes = counted(self.launches, "launch"), counted(self.processes, "process")
+        return f"{kernels}, {variants}, {launches} of {processes}"
 
     __repr__ = __str__
 
@@ -150,10 +148,6 @@ class Recording:
             return False
         self.save(path)
         return True
-
-
-def counted(number: int, what: str, ending: str = "s") -> str:
-    return f"{number} {what}{ending if number != 1 else ''}"
 
 
 _COUNT = Between(0, 2**63 - 1)

@@ -199,14 +199,8 @@ def summary(report: Report) -> str:
         (found.get("failed"), "check row", "failed"),
     ]
     shown = [
-        f"{number or 'no'} {noun}{_plural(noun, number)} {rest}".strip()
+        f"{counted(number, noun)} {rest}".strip()
         for number, noun, rest in told
         if number is not None
     ]
     return "\n".join([*lines, *(["; ".join(shown)] if shown else [])])
-
-
-def _plural(noun: str, number: int) -> str:
-    if number == 1:
-        return ""
-    return "es" if noun.endswith("ch") else "s"

@@ -24,7 +24,7 @@ from ..native.kernels.compile import compile_all
 from ..native.kernels.image_cache import USER_CACHE, Cache
 from ..native.kernels.progress import Progress
 from ..native.kernels.remote_cache import RemoteCache, remote_cache
-from ..notebook import counted
+from ..notebook import counted, size
 from ..recording.model import Recording
 from .extension.compile import build_extension
 from .find import recorded_archs, target_of
@@ -288,6 +288,6 @@ def _image(
 def _weight(kernel: ServedKernel, archs: tuple[Arch, ...]) -> str:
     images = {i.file: i for one in kernel.instances for v in one.variants for i in v.images}
     sizes = {arch: sum(i.size for i in images.values() if i.arch == arch) for arch in archs}
-    shown = ", ".join(f"{size / 1024:.1f} KiB for {a}" for a, size in sizes.items())
+    shown = ", ".join(f"{size(total)} for {a}" for a, total in sizes.items())
     variants = sum(len(instance.variants) for instance in kernel.instances)
     return f"  {kernel.name}: {counted(variants, 'variant')}, {shown}"

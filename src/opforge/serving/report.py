@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadReport
-from ..recording.model import counted
+from ..notebook import counted
 from ..records import BadField, Between, Codecs
 
 FORMAT = 1
@@ -27,7 +27,7 @@ class Served:
     handed_over: dict[tuple[str, str], int]
 
     def __str__(self) -> str:
-        lines = [f"{counted(sum(self.launches.values()), 'launch', 'es')} served"]
+        lines = [f"{counted(sum(self.launches.values()), 'launch')} served"]
         lines += [
             f"  {name}: {count}"
             + (f", {self.general[name]} by the general variant" if self.general.get(name) else "")

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _compat
 from ..arch import Arch
+from ..notebook import counted
 from .rule import nearest
 from .table import TunedKernel, TuningTable, as_config
 
@@ -45,8 +46,7 @@ def choose(
     named = [k for k in table.rows if k.name == name]
     known = [k for k in named if k.source == source]
     if named and not known:
-        count = sum(len(table.rows[k]) for k in named)
-        stale = "1 row" if count == 1 else f"{count} rows"
+        stale = counted(sum(len(table.rows[k]) for k in named), "row")
         why = f"{stale} for it, all stale: its source has changed (tune it again)"
         return Choice(None, why)
     keyed = [k for k in known if _has_key(k, tuner, len(values))]

@@ -143,7 +143,7 @@ def test_save_and_load_passes_with_records_too(op_name):
         "save and load", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4))
     )
     assert found.status == "pass"
-    assert found.reason.endswith("KiB")
+    assert found.reason.endswith("kB")
 
 
 class Pair(NamedTuple):

@@ -17,6 +17,7 @@ from ...aoti_package.eager_calls import EagerCall, tensors_of
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import OpNotImportable, PackageMismatch
+from ...notebook import size
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -83,11 +84,11 @@ def save_and_load(subject: Subject) -> Verdict:
         torch.export.save(program, file)
     file.seek(0)
     loaded = torch.export.load(file)
-    size = f"{len(file.getvalue()) / 1024:.0f} KiB"
+    weight = size(len(file.getvalue()))
     text = _not_kept(subject, loaded)
     if not text and not subject.needs_gpu:
         text = _runs_differ(subject, loaded.module())
-    return failed(f"loaded again: {text}") if text else passed(size)
+    return failed(f"loaded again: {text}") if text else passed(weight)
 
 
 def package(subject: Subject) -> Verdict:
@@ -103,7 +104,7 @@ def package(subject: Subject) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "op.pt2"
         _compat.aoti.compile_package(program, built, {})
-        size = f"{built.stat().st_size / 1024:.0f} KiB"
+        weight = size(built.stat().st_size)
         # In a process of its own: where g++ links libstdc++ statically, loading a package dies.
         needed = needed_at_run_time(ops_of(program, built))
         try:
@@ -113,10 +114,10 @@ def package(subject: Subject) -> Verdict:
             if loading.status != "ok":
                 return skipped(loading.detail, loading.fix)
             text = _runs_differ(subject, _compat.aoti.load_package(built))
-            return failed(f"packaged: {text}") if text else passed(size)
+            return failed(f"packaged: {text}") if text else passed(weight)
         except PackageMismatch as error:
             return failed(f"packaged: {error.what}", error.fix or "")
-    return passed(size, *verification.notes)
+    return passed(weight, *verification.notes)
 
 
 def _cases(subject: Subject) -> list[EagerCall]:

@@ -11,6 +11,7 @@ import torch
 from ... import _compat
 from ...doctor import examine
 from ...errors import MissingBackward
+from ...notebook import counted
 from ..compare import gradient_difference
 from ..reasons import reason_of, short_reason
 from ..subject import Batches, CallResult, Subject
@@ -38,7 +39,7 @@ def compile_static(subject: Subject) -> Verdict:
         text, note = "", note or f"forward only: {error.op} has no backward"
     if text:
         return failed(f"compiled backward: {text}", "use only ctx and the arguments in backward=")
-    return passed(f"{backend}, {made} graph{'' if made == 1 else 's'}", note)
+    return passed(f"{backend}, {counted(made, 'graph')}", note)
 
 
 _WRONG_RESULT = (
@@ -77,7 +78,7 @@ def compile_static_on_fakes(subject: Subject) -> Verdict:
         compiled(*call.args, **call.kwargs)
         made = graphs_made()
         note = _trace_backward(subject) if subject.has("backward") else ""
-    return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}", note)
+    return passed(f"{counted(made, 'graph')}, {ON_FAKES}", note)
 
 
 def _trace_backward(subject: Subject) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from ...notebook import counted
 from ..ir.abi import ABI, MAX_RANK
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
@@ -43,8 +44,7 @@ def header(library: Library, archs: str) -> str:
 
 def summary(library: Library, archs: str) -> str:
     """`3 operators for sm_80, sm_90`."""
-    ops = len(library.ops)
-    return f"{ops} operator{'' if ops == 1 else 's'} for {archs}"
+    return f"{counted(len(library.ops), 'operator')} for {archs}"
 
 
 def _choices(op: Op) -> list[ChoiceParam]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...notebook import counted
 from ..artifacts import build_record
 from ..artifacts.depfile import write_depfile
 from ..artifacts.fileset import clear_up
@@ -127,10 +128,10 @@ def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) 
     images = sum(len(k.images) for k in library.kernels)
     changed = len(done.written.changed)
     lines.append(
-        f"{given.output}: {library.name}, {_count(len(library.ops), 'operator')}, "
-        f"{_count(len(library.kernels), 'kernel variant')}, {_count(images, 'image')} for "
+        f"{given.output}: {library.name}, {counted(len(library.ops), 'operator')}, "
+        f"{counted(len(library.kernels), 'kernel variant')}, {counted(images, 'image')} for "
         f"{', '.join(map(str, library.archs))}; "
-        f"{_count(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
+        f"{counted(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
     )
     return Done("\n".join(lines), _file(given, library.name))
 
@@ -156,7 +157,7 @@ def listing(given: BuildArguments) -> str:
     for op in made.ops:
         lines.append(f"  {op.name} ({op.location})")
         lines += [f"    {line}" for line in _cases(op)]
-    lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
+    lines.append(f"  {counted(len(made.requests), 'kernel variant')}")
     return "\n".join([*lines, *_notes(made.notes)])
 
 
@@ -227,7 +228,7 @@ def _case(case: Case, op: Op) -> Iterator[str]:
 
 def _step(step: Any) -> str:
     if hasattr(step, "kernel_name"):
-        return f"{step.kernel_name} in {_count(len(step.variants), 'variant')}"
+        return f"{step.kernel_name} in {counted(len(step.variants), 'variant')}"
     return f"{type(step).__name__.lower()} {step.buffer}"
 
 
@@ -284,7 +285,3 @@ def _image(image: Image, kernel: Kernel) -> str:
 
 def _notes(notes: tuple[str, ...] | list[str]) -> list[str]:
     return [f"note: {note}" for note in notes]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...cli_targets import Place, is_folder, operators_in, places_in, users_own
 from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
+from ...notebook import counted
 from ...registry import registry
 from ..frontend.alternatives import operators as operators_of
 from ..frontend.store import declarations_of
@@ -170,10 +171,9 @@ def _load_folder(folder: Path, package: str, into: Found) -> None:
 def refuse(tree: str, problems: Sequence[Problem]) -> None:
     """Raise one error for all problems, if there are any."""
     if problems:
-        count = len({problem.folder for problem in problems})
+        count = counted(len({problem.folder for problem in problems}), "folder")
         told = "\n\n".join(map(str, problems))
-        folders_ = f"{count} folder{'' if count == 1 else 's'}"
-        raise BadTree(f"{folders_} of {tree} cannot be built\n\n{told}")
+        raise BadTree(f"{count} of {tree} cannot be built\n\n{told}")
 
 
 def _operators(folder: Path, package: str) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import BadImplementations, DifferentImplementations, OpforgeError
 from ...model import FlatArgument, Lowered
+from ...notebook import counted
 from ...registry import Entry, registry
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .alternatives import operator_of, refuse_left_out
@@ -139,8 +140,7 @@ def _difference(one: FlatArgument, other: FlatArgument) -> str:
 
 
 def _outputs(lowered: Lowered) -> str:
-    count = len(lowered.returns)
-    return f"{count} output{'' if count == 1 else 's'}"
+    return counted(len(lowered.returns), "output")
 
 
 def _different(

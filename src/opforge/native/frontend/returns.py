@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import BadDims, BadSpec
 from ...model import Leaf, Lowered
+from ...notebook import counted
 from .declaration import Tensors
 from .dims import Part, Rest, Shared, parse
 from .specs import TensorSpec
@@ -33,9 +34,8 @@ def read_returns(
     ]
     listed = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(listed) != len(leaves):
-        count = f"{len(leaves)} output{'' if len(leaves) == 1 else 's'}"
         raise BadSpec(
-            f"returns= describes {len(listed)}, and the op has {count}",
+            f"returns= describes {len(listed)}, and the op has {counted(len(leaves), 'output')}",
             found=repr(given),
             fix=_fix(leaves),
         )

@@ -24,6 +24,7 @@ from ..._compat import compiling
 from ...arch import Arch
 from ...arch_names import check_arch
 from ...errors import BadJobs, KernelFailed, warn
+from ...notebook import counted
 from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap
 from ..ir.wording import one_of
@@ -480,7 +481,7 @@ def _paragraph(
 ) -> str:
     archs = ", ".join(str(a) for a in sorted({task.arch for task in tasks}))
     others = len({task.request.key for task in tasks}) - 1
-    more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
+    more = f", and {counted(others, 'more variant')} of it" if others else ""
     shown = textwrap.indent(text, "    ")
     who = list(dict.fromkeys(w for t in tasks for w in launched_by.get(t.request.key, ())))
     by = f"\n  launched by {_few(who)}" if who else ""

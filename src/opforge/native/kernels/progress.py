@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.console import Console
 
 from ...arch import Arch
+from ...notebook import counted
 from ...progress import ProgressBar, watched_terminal
 
 
@@ -72,7 +73,7 @@ class _Every:
 
 
 def _tracing(op: str, paths: int) -> str:
-    return f"tracing {op}: {paths} path{'s' if paths != 1 else ''} so far"
+    return f"tracing {op}: {counted(paths, 'path')} so far"
 
 
 class Bar(Progress):
@@ -116,7 +117,7 @@ class Lines(Progress):
         super().start(total)
         self._due.wait()
         if total:
-            self._say(f"compiling {total} image{'s' if total != 1 else ''}")
+            self._say(f"compiling {counted(total, 'image')}")
 
     def done(self, compiled: Compiled) -> None:
         super().done(compiled)
