@@ -69,6 +69,11 @@ def first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
+def last_line(error: object) -> str:
+    """The same of what a compiler says, which comes to the point at the end."""
+    return (str(error).strip().splitlines() or [""])[-1].strip()
+
+
 class BadName(OpforgeError, ValueError):
     """An operator name that torch cannot take."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from xml.etree import ElementTree as ET
 
+from ..errors import first_line
 from .report import DECISIVE, FAIL, FAILED, INCOMPLETE, PASSED, SKIPPED, CheckReport, Row
 
 _UNCHECKED = "not checked"
@@ -98,7 +99,8 @@ class Summary:
             suite = ET.SubElement(suites, "testsuite", name=_UNCHECKED)
             for problem in self.problems:
                 case = _timed_case(suite, problem.name, "check", 0.0)
-                error = ET.SubElement(case, "error", message=_first_line(problem.message))
+                told = _printable(first_line(problem.message))
+                error = ET.SubElement(case, "error", message=told)
                 error.text = _printable(str(problem))
         for totalled in (suites, *suites):
             _add_totals(totalled)
@@ -144,10 +146,6 @@ def _case(suite: ET.Element, op: str, row: Row) -> None:
         failure.text = _printable(f"{row.reason}\nfix: {row.fix}" if row.fix else row.reason)
     if row.notes:
         ET.SubElement(case, "system-out").text = _printable("\n".join(row.notes))
-
-
-def _first_line(text: str) -> str:
-    return _printable(text.partition("\n")[0])
 
 
 def _printable(text: str) -> str:

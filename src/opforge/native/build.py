@@ -14,7 +14,7 @@ from .. import _compat
 from .._compat.kernels import written_source
 from ..arch import Arch
 from ..arch_names import parse_archs
-from ..errors import BadOption, KernelFailed
+from ..errors import BadOption, KernelFailed, last_line
 from ..notebook import counted, html_table
 from ..records import changed
 from ..registry import registry
@@ -204,7 +204,7 @@ def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:
         return dataclasses.replace(launch, variants=kept)
 
     made.ops[:] = changed(tuple(made.ops), Launch, without)
-    why = str(error).strip().rpartition("\n")[2].strip()
+    why = last_line(error)
     for key in lost:
         request, _ = made.requests.pop(key)
         made.notes.append(

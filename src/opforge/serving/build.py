@@ -14,7 +14,7 @@ from typing import Any
 from .. import _compat
 from ..arch import Arch
 from ..arch_names import parse_archs
-from ..errors import KernelFailed, KernelNotFound
+from ..errors import KernelFailed, KernelNotFound, last_line
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.fileset import Written, check_writable, write_output
 from ..native.artifacts.scratch import scratch
@@ -202,7 +202,7 @@ def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> list[str]
     for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
         archs = [arch for key, arch in failed if key == variant.request.key]
         if archs:
-            why = failed[variant.request.key, archs[0]].strip().rpartition("\n")[2].strip()
+            why = last_line(failed[variant.request.key, archs[0]])
             shown = ", ".join(map(str, archs))
             alike.setdefault((variant.request.name, shown, why), []).append(variant)
     return [_not_built(variants, archs, why) for (_, archs, why), variants in alike.items()]
