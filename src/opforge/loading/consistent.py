@@ -16,7 +16,7 @@ from .. import _compat
 from ..errors import BadName, first_line
 from ..naming import check_name
 from ..native.ir.cases import Case, Output, TensorCase
-from ..native.ir.expr import Expr, Term, constants, is_float, parts
+from ..native.ir.expr import constants, is_float
 from ..native.ir.interface import ChoiceParam, Flat, Op, SchemaArgument, TensorParam
 from ..records import BadField, shown
 
@@ -58,8 +58,6 @@ def refuse_contradictory_cases(op: Op, cases: Sequence[Case]) -> None:
             _check_strides(tensor, place)
         for number, path in enumerate(case.paths):
             place = f"cases[{index}].paths[{number}]"
-            for which, guard in enumerate(path.guards):
-                _check_operands(guard.condition, f"{place}.guards[{which}].condition")
             if not path.refused and len(path.outputs) != len(op.outputs):
                 what = f"are {len(path.outputs)}, expected {len(op.outputs)}"
                 raise BadField(what, f"{place}.outputs")
@@ -78,25 +76,9 @@ def _check_output(output: Output, place: str) -> None:
     _check_strides(output, place)
     for key, terms in (("shape", output.shape), ("strides", output.strides)):
         for index, term in enumerate(terms):
-            _check_operands(term, f"{place}.{key}[{index}]")
             if is_float(term) or any(abs(number) >= 2**63 for number in constants(term)):
                 what = f"is {shown(str(term))}, expected an integer of 64 bits"
                 raise BadField(what, f"{place}.{key}[{index}]")
-
-
-_UNARY = frozenset(
-    {"neg", "abs", "not", "float", "int", "floor", "ceil", "round", "sqrt", "exp", "log", "log2"}
-)
-_MANY = frozenset({"+", "*", "min", "max", "and", "or"})
-
-
-def _check_operands(term: Term, place: str) -> None:
-    for part in parts(term):
-        if isinstance(part, Expr) and part.op not in _MANY:
-            expected = 1 if part.op in _UNARY else 3 if part.op == "where" else 2
-            if len(part.args) != expected:
-                what = f"has {len(part.args)} operands of {part.op}, expected {expected}"
-                raise BadField(what, place)
 
 
 def _parsed(op: Op) -> Any:

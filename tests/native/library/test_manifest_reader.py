@@ -29,7 +29,7 @@ from opforge.native.ir.cases import (
     Variant,
 )
 from opforge.native.ir.dtypes import DTYPES
-from opforge.native.ir.expr import OPERATIONS, Expr, Var
+from opforge.native.ir.expr import ARITY, Expr, Var
 from opforge.native.ir.interface import (
     ChoiceParam,
     Implementation,
@@ -51,10 +51,12 @@ floats = st.floats(allow_nan=False)
 sizes = numbers | st.builds(Var, words, is_float=st.booleans())
 terms = st.recursive(
     sizes | floats,
-    lambda inner: st.builds(
-        Expr,
-        st.sampled_from(sorted(OPERATIONS)),
-        st.lists(inner, min_size=1, max_size=3).map(tuple),
+    lambda inner: st.sampled_from(sorted(ARITY)).flatmap(
+        lambda op: st.builds(
+            Expr,
+            st.just(op),
+            st.lists(inner, min_size=ARITY[op] or 1, max_size=ARITY[op] or 3).map(tuple),
+        )
     ),
     max_leaves=5,
 )
@@ -157,7 +159,7 @@ def test_every_case_is_read_as_it_was_written(case):
 
 WRONG = [
     None, True, -1, 2**70, 1.5, "", 'x"; run(', [], [[]], {}, {"a": 1},
-    ["var"], ["float"], ["const", "x"], ["+"],
+    ["var"], ["float"], ["const", "x"], ["+"], ["//", 1], ["not", 1, 2],
 ]  # fmt: skip
 
 

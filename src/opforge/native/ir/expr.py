@@ -96,41 +96,49 @@ def make(op: str, *args: Term) -> Term:
     return Expr(op, args)
 
 
-# Every operation there is, and what it means. n-ary: + * min max and or.
-OPERATIONS: dict[str, Callable[..., Number]] = {
-    "+": lambda *values: sum(values),
-    "*": lambda *values: functools.reduce(operator.mul, values),
-    "neg": operator.neg,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "/": operator.truediv,
-    "**": operator.pow,
-    "min": min,
-    "max": max,
-    "abs": abs,
-    "==": lambda a, b: int(a == b),
-    "!=": lambda a, b: int(a != b),
-    "<": lambda a, b: int(a < b),
-    "<=": lambda a, b: int(a <= b),
-    "and": lambda *values: int(all(values)),
-    "or": lambda *values: int(any(values)),
-    "not": lambda a: int(not a),
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-    "float": float,
-    "int": math.trunc,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "round": round,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "log2": math.log2,
-    "where": lambda condition, yes, no: yes if condition else no,
+# Every operation there is, by its number of operands, and what it means.
+_BYARITY: dict[int | None, dict[str, Callable[..., Number]]] = {
+    None: {
+        "+": lambda *values: sum(values),
+        "*": lambda *values: functools.reduce(operator.mul, values),
+        "min": min,
+        "max": max,
+        "and": lambda *values: int(all(values)),
+        "or": lambda *values: int(any(values)),
+    },
+    1: {
+        "neg": operator.neg,
+        "abs": abs,
+        "not": lambda a: int(not a),
+        "float": float,
+        "int": math.trunc,
+        "floor": math.floor,
+        "ceil": math.ceil,
+        "round": round,
+        "sqrt": math.sqrt,
+        "exp": math.exp,
+        "log": math.log,
+        "log2": math.log2,
+    },
+    2: {
+        "//": operator.floordiv,
+        "%": operator.mod,
+        "/": operator.truediv,
+        "**": operator.pow,
+        "==": lambda a, b: int(a == b),
+        "!=": lambda a, b: int(a != b),
+        "<": lambda a, b: int(a < b),
+        "<=": lambda a, b: int(a <= b),
+        "&": operator.and_,
+        "|": operator.or_,
+        "^": operator.xor,
+        "<<": operator.lshift,
+        ">>": operator.rshift,
+    },
+    3: {"where": lambda condition, yes, no: yes if condition else no},
 }
+OPERATIONS = {op: meaning for each in _BYARITY.values() for op, meaning in each.items()}
+ARITY = {op: count for count, each in _BYARITY.items() for op in each}
 COMPARISONS = frozenset({"==", "!=", "<", "<="})
 _TRUTHS = COMPARISONS | {"and", "or", "not"}
 _FLOATS = frozenset({"/", "float", "sqrt", "exp", "log", "log2"})
@@ -297,4 +305,7 @@ def from_json(value: Any) -> Term:
         return float(args[0])
     if not isinstance(op, str) or op not in OPERATIONS or not args:
         raise BadField(f"is {shown(value)}, expected an operation and its operands")
+    expected = ARITY[op]
+    if expected is not None and len(args) != expected:
+        raise BadField(f"has {len(args)} operands of {op}, expected {expected}")
     return Expr(op, tuple(from_json(a) for a in args))
