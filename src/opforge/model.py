@@ -130,6 +130,18 @@ class Record:
     def present_path(self) -> str:
         return f"{self.path}.present"
 
+    def holding(self, parts: Sequence[Any]) -> Any:
+        """An instance with these as its fields, made as ops make them: without `__init__`."""
+        if self.kind == "tuple":
+            return tuple(parts)
+        if self.kind == "namedtuple":
+            return tuple.__new__(self.cls, parts)
+        # A class's __init__ may do more than store its fields.
+        made = object.__new__(self.cls)
+        for item, part in zip(self.fields, parts, strict=True):
+            object.__setattr__(made, item.name, part)
+        return made
+
 
 Node = Leaf | Record
 

@@ -136,15 +136,7 @@ def rebuild_plain(node: Node, flat: list[Any]) -> Any:
         return flat.pop(0)
     if node.optional:
         flat.pop(0)
-    parts = [rebuild_plain(item.node, flat) for item in node.fields]
-    if node.kind == "tuple":
-        return tuple(parts)
-    if node.kind == "namedtuple":
-        return tuple.__new__(node.cls, parts)
-    record = object.__new__(node.cls)
-    for item, part in zip(node.fields, parts, strict=True):
-        object.__setattr__(record, item.name, part)
-    return record
+    return node.holding([rebuild_plain(item.node, flat) for item in node.fields])
 
 
 def _flat_dims(lowered: Lowered, out_dims: Any) -> Any:

@@ -191,13 +191,4 @@ def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
         return list(value) if node.container == "list" and value is not None else value
     if node.optional and not value_of(lowered_name(node.present_path)):
         return None
-    parts = [_rebuild(item.node, value_of) for item in node.fields]
-    if node.kind == "tuple":
-        return tuple(parts)
-    if node.kind == "namedtuple":
-        return tuple.__new__(node.cls, parts)
-    # Rebuilt as ops rebuild them: a class's __init__ may do more than store its fields.
-    built = object.__new__(node.cls)
-    for item, part in zip(node.fields, parts, strict=True):
-        object.__setattr__(built, item.name, part)
-    return built
+    return node.holding([_rebuild(item.node, value_of) for item in node.fields])
