@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from ..errors import NotALibrary, StaleLibrary
-from ..native.ir.abi import MANIFEST_FORMAT
+from ..errors import NotALibrary
 from ..native.ir.case_text import conditions, describe
 from ..native.ir.cases import Case, Launch
 from ..native.ir.interface import ChoiceParam
+from ..native.ir.kernel_codec import BuiltKernel, read_kernels
 from ..native.library.manifest_reader import Manifest, ManifestOp, reading
-from ..records import BadField, Codecs, each, field, read_at
+from ..native.library.shared_library import refuse_other_format
+from ..records import BadField, Codecs
 from .model import (
     LIBRARY,
     Build,
@@ -25,6 +26,15 @@ from .model import (
 MANIFESTS = "share/*/manifest.json"
 
 
+class _Head(NamedTuple):
+    name: str
+    versions: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+_HEAD = Codecs({_Head: "name versions? notes?"}).of(_Head)
+
+
 def read_library(file: Path) -> Build:
     """The build of a manifest, `dist/share/NAME/manifest.json`."""
     try:
@@ -33,22 +43,20 @@ def read_library(file: Path) -> Build:
         raise NotALibrary(
             f"{file} cannot be read: {error.strerror}", fix="build the library again"
         ) from None
-    if manifest.format != MANIFEST_FORMAT:
-        raise StaleLibrary(
-            f"{file} has format {manifest.format}, and this opforge reads {MANIFEST_FORMAT}",
-            fix="build the library again with this opforge",
-        )
+    refuse_other_format(manifest, str(file), lambda: "build the library again with this opforge")
     with reading(str(file)):
-        name: str = field(manifest.content, "name", str)
-        notes = _texts(manifest.content, "notes")
-        versions = _named(manifest.content, "versions")
+        head = _HEAD.read(manifest.content)
+        kernels = read_kernels(manifest.content)
         used = _users(manifest.ops)
-        variants = each(manifest.content, "kernels", lambda kernel: _variant(kernel, used))
         operators = tuple(_operator(op) for op in manifest.ops)
-    binary = file.parents[2] / "lib" / f"lib{name}.so"
-    distinct = _image_sizes(manifest.content)
+    variants = tuple(_variant(one, used) for one in kernels)
+    binary = file.parents[2] / "lib" / f"lib{head.name}.so"
+    # Images that are the same stand in a library once.
+    distinct = {image.sha256: image.bytes for one in kernels for image in one.images}
     size = binary.stat().st_size if binary.is_file() else sum(distinct.values())
-    return Build(LIBRARY, name, manifest.archs, size, versions, notes, operators, variants)
+    return Build(
+        LIBRARY, head.name, manifest.archs, size, head.versions, head.notes, operators, variants
+    )
 
 
 def _operator(op: ManifestOp) -> ReportedOperator:
@@ -102,60 +110,18 @@ def _launched(op: ManifestOp) -> Iterator[str]:
                     yield from (variant.kernel for variant in step.variants)
 
 
-# Fields of plain values; those that a manifest lacks are empty.
-_PLAIN = Codecs({})
-_TEXTS, _NUMBERS, _NAMED = map(_PLAIN.of, (tuple[str, ...], tuple[int, ...], Mapping[str, str]))
-
-
-def _texts(content: Any, key: str) -> tuple[str, ...]:
-    texts: tuple[str, ...] = read_at(key, _TEXTS, field(content, key, list, []))
-    return texts
-
-
-def _named(content: Any, key: str) -> dict[str, str]:
-    named: dict[str, str] = read_at(key, _NAMED, field(content, key, dict, {}))
-    return named
-
-
-def _variant(content: Any, used: Mapping[str, list[str]]) -> ReportedVariant:
-    types = _texts(content, "types")
-    divisible = set(read_at("divisible", _NUMBERS, field(content, "divisible", list, [])))
-    name: str = field(content, "name", str)
-    module, _, qualified = field(content, "qualified_name", str, "").rpartition(":")
+def _variant(built: BuiltKernel, used: Mapping[str, list[str]]) -> ReportedVariant:
+    kernel = built.kernel
+    module, _, qualified = kernel.qualified_name.rpartition(":")
     return ReportedVariant(
-        kernel=f"{module}:{qualified}" if module else name,
-        location=field(content, "location", str),
-        types=tuple(f"{t}:16" if i in divisible else t for i, t in enumerate(types)),
-        constants=_named(content, "constants"),
-        options=_named(content, "options"),
-        images=each(content, "images", _image),
-        operators=tuple(used.get(field(content, "key", str), ())),
-    )
-
-
-def _image(content: Any) -> ReportedImage:
-    arch: str = field(content, "arch", str)
-    numbers = {
-        name: _natural(content, name)
-        for name in ("registers", "spills", "shared", "bytes", "num_warps")
-    }
-    return ReportedImage(arch, **numbers)
-
-
-def _natural(content: Any, key: str) -> int:
-    number: int = field(content, key, int)
-    if number < 0:
-        raise BadField(f"is {number}, expected a number from 0 on", key)
-    return number
-
-
-def _image_sizes(content: Any) -> dict[str, int]:
-    """Images that are the same stand in a library once."""
-    images = each(
-        content,
-        "kernels",
-        lambda kernel: each(
-            kernel, "images", lambda one: (field(one, "sha256", str), field(one, "bytes", int))
+        kernel=f"{module}:{qualified}" if module else kernel.name,
+        location=kernel.location,
+        types=tuple(f"{t}:16" if i in kernel.divisible else t for i, t in enumerate(kernel.types)),
+        constants=dict(kernel.constants),
+        options=dict(kernel.options),
+        images=tuple(
+            ReportedImage(i.arch, i.registers, i.spills, i.shared, i.bytes, i.num_warps)
+            for i in built.images
         ),
+        operators=tuple(used.get(kernel.key, ())),
     )
-    return dict(image for images_of_one in images for image in images_of_one)

@@ -14,10 +14,9 @@ from ..native.artifacts import build_record
 from ..native.artifacts.build_record import stamp_path
 from ..native.artifacts.sums import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
-from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest, as_asked
-from ..native.library.shared_library import find_library, rebuild
+from ..native.library.shared_library import find_library, rebuild, refuse_other_format
 from ..native.library.whole_file import complete_build, refuse_damaged
 from .names import check_package_name
 from .platform_tag import Platform, platform_of
@@ -135,9 +134,7 @@ def _chosen(root: Path, name: str) -> list[Path]:
 def _check_builds(file: Path, manifest: Manifest, binaries: dict[Path, bytes]) -> None:
     """The manifest, the library and the adapter of one build, by a build of this format."""
     fix = f"build it again: {rebuild(file, torch=True)}"
-    if manifest.format != MANIFEST_FORMAT:
-        what = f"the manifest of {file} has format {manifest.format}"
-        raise StaleLibrary(f"{what}, and this opforge reads {MANIFEST_FORMAT}", fix=fix)
+    refuse_other_format(manifest, f"the manifest of {file}", lambda: fix)
     digest = hashlib.sha256(manifest.text).hexdigest()
     for one, content in binaries.items():
         if digest.encode() not in content:

@@ -10,10 +10,10 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadLibraryName, BadOption
-from ..native.library.manifest_reader import reading
+from ..native.ir.kernel_codec import read_kernels
+from ..native.library.manifest_reader import Manifest, reading
 from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary
 from .package import package_files
@@ -65,16 +65,18 @@ def _metadata(library: BuiltLibrary, version: str) -> bytes:
         # The loader wants one; yours is for you to write.
         "license": "unknown",
         "python-depends": [],
-        "backend": {"type": "cuda", "archs": _archs(library, json.loads(manifest))},
+        "backend": {"type": "cuda", "archs": _archs(library, manifest)},
     }
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def _archs(library: BuiltLibrary, manifest: dict[str, Any]) -> list[str]:
+def _archs(library: BuiltLibrary, manifest: bytes) -> list[str]:
     """`sm_90a` -> `9.0a`; with PTX, which later GPUs compile, `9.0+PTX`."""
-    with reading(f"lib{library.name}.so"):
-        images = [image for kernel in manifest["kernels"] for image in kernel["images"]]
-        without = {image["arch"] for image in images if not image["ptx_sha256"]}
+    whose = f"lib{library.name}.so"
+    with reading(whose):
+        kernels = read_kernels(Manifest(manifest, whose).content)
+    images = [image for one in kernels for image in one.images]
+    without = {image.arch for image in images if not image.ptx_sha256}
     found = []
     nvidias = [arch for arch in library.archs if arch.startswith("sm_")]
     if not nvidias:

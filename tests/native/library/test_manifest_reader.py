@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import random
 import subprocess
@@ -38,8 +39,9 @@ from opforge.native.ir.interface import (
     SchemaArgument,
     TensorParam,
 )
-from opforge.native.ir.program import Library
-from opforge.native.library.manifest_reader import Manifest
+from opforge.native.ir.kernel_codec import BuiltImage, BuiltKernel, read_kernels
+from opforge.native.ir.program import Image, Kernel, Library, TensorMap
+from opforge.native.library.manifest_reader import Manifest, reading
 from support.archs import SM_90, sm
 from support.native import hand_made
 
@@ -112,6 +114,16 @@ bounds = st.builds(Bound, words, numbers, st.none() | numbers, tuples(numbers))
 choices = st.dictionaries(words, st.integers(0, 3), max_size=2).map(lambda d: tuple(d.items()))
 cases = st.builds(Case, tuples(tensors), choices, tuples(bounds), tuples(paths), st.integers(0, 1))
 implementations = st.builds(Implementation, words, words, words, words, words, words)
+naturals = st.integers(0, 2**62)
+maps = st.builds(TensorMap, naturals, naturals, naturals, tuples(naturals), st.booleans())
+images = st.builds(
+    Image, st.sampled_from(sm(80, 90)), st.binary(), words, naturals, naturals, st.just("") | words,
+    registers=naturals, spills=naturals, maps=tuples(maps),
+)  # fmt: skip
+kernels = st.builds(
+    Kernel, words, words, words, tuples(words), pairs, tuples(images, 1), tuples(naturals), words,
+    pairs,
+)  # fmt: skip
 ops = st.builds(
     Op, words, words, words, tuples(params), tuples(words), st.just(()), words, words, words,
     tuples(arguments), tuples(words), tuples(flats), tuples(implementations),
@@ -127,7 +139,24 @@ def written_and_read(library):
             op.op.name, op.op.torch_name, op.op.schema, op.op.location, bool(op.op.formula),
         )  # fmt: skip
         found.append(dataclasses.replace(op.op, cases=op.cases))
+    assert read_kernels(read.content) == tuple(map(built, library.kernels))
     return tuple(found)
+
+
+def built(kernel):
+    told = tuple(
+        BuiltImage(
+            one.arch.built_name, len(one.cubin), sha256(one.cubin),
+            sha256(one.ptx.encode()) if one.ptx else None,
+            one.num_warps, one.shared, one.registers, one.spills,
+        )
+        for one in sorted(kernel.images, key=lambda one: one.arch)
+    )  # fmt: skip
+    return BuiltKernel(dataclasses.replace(kernel, images=()), told)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 def as_written(op):
@@ -148,6 +177,12 @@ def test_operators_are_read_as_they_were_written(part):
 @given(ops)
 def test_every_operator_is_read_as_it_was_written(op):
     assert written_and_read(Library("demo", (op,), (), sm(80))) == (as_written(op),)
+
+
+@patient
+@given(kernels)
+def test_every_kernel_is_read_as_it_was_written(kernel):
+    written_and_read(Library("demo", (), (kernel,), sm(80, 90)))
 
 
 @patient
@@ -189,8 +224,9 @@ def forgeries(base, count):
 
 def read_all(text):
     read = Manifest(text)
-    found = [read.archs, *((op.op, op.cases) for op in read.ops)]
-    return [*found, read.runs_on(SM_90)]
+    found = [read.archs, *((op.op, op.cases) for op in read.ops), read.runs_on(SM_90)]
+    with reading("a library"):
+        return [*found, read_kernels(read.content)]
 
 
 def refusal(text):

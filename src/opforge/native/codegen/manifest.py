@@ -7,25 +7,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ...records import Codecs
 from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.case_codec import CASE
 from ..ir.interface import Op
+from ..ir.kernel_codec import IMAGE, KERNEL
 from ..ir.op_codec import OP
-from ..ir.program import Image, Kernel, Library, TensorMap
+from ..ir.program import Image, Kernel, Library
 from .coverage_text import guards as guards_of
 from .images import words
 from .signature import CSignature
 
 _WIDTH = 110
-_RECORDS = Codecs(
-    {
-        Kernel: "key name qualified_name location types constants divisible options",
-        Image: "num_warps num_ctas shared cooperative pdl global_scratch_size "
-        "global_scratch_align profile_scratch_size registers spills maps? descriptor_flags?",
-        TensorMap: "element element_size swizzle block is_padded_fp4",
-    }
-)
 
 
 def manifest(library: Library) -> bytes:
@@ -99,7 +91,7 @@ def _op(library: str, op: Op) -> dict[str, Any]:
 
 def _kernel(kernel: Kernel) -> dict[str, Any]:
     images = [_image(i) for i in sorted(kernel.images, key=lambda i: i.arch)]
-    return {**_RECORDS.of(Kernel).write(kernel), "images": images}
+    return {**KERNEL.write(kernel), "images": images}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -109,5 +101,5 @@ def _image(image: Image) -> dict[str, Any]:
         "bytes": len(image.cubin),
         "sha256": hashlib.sha256(image.cubin).hexdigest(),
         "ptx_sha256": hashlib.sha256(image.ptx.encode()).hexdigest() if image.ptx else None,
-        **_RECORDS.of(Image).write(image),
+        **IMAGE.write(image),
     }

@@ -58,6 +58,7 @@ class Manifest:
         for sm_90a run on nothing else, and neither do those for an AMD GPU.
         """
         with reading(self._whose):
+            # Not with `kernel_codec`: see above.
             kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
         images = [image for images in kernels for image in images]
         return not kernels or any(_runs_on(image, arch) for image in images)

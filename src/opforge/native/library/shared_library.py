@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,15 @@ def shortened(names: Iterable[str], most: int = 6) -> str:
     shown = list(names)
     rest = len(shown) - most
     return ", ".join(shown) if rest <= 0 else f"{', '.join(shown[:most])} and {rest} more"
+
+
+def refuse_other_format(manifest: Manifest, what: str, fix: Callable[[], str]) -> None:
+    """Raise `StaleLibrary`; `fix` is asked only then."""
+    if manifest.format != MANIFEST_FORMAT:
+        from ...errors import StaleLibrary
+
+        said = f"{what} has format {manifest.format}, and this opforge reads {MANIFEST_FORMAT}"
+        raise StaleLibrary(said, fix=fix())
 
 
 def _is_named_so(file: Path) -> bool:
@@ -188,15 +197,11 @@ class SharedLibrary:
         return self._function("manifest")() or b""
 
     def _check_format(self) -> None:
-        found = self.contents.format
-        if found != MANIFEST_FORMAT:
-            from ...errors import StaleLibrary
-
-            raise StaleLibrary(
-                f"the manifest in {self.file} has format {found}, and this opforge reads "
-                f"{MANIFEST_FORMAT}",
-                fix=f"build it again: {rebuild(self.file, archs=self.contents.archs)}",
-            )
+        refuse_other_format(
+            self.contents,
+            f"the manifest in {self.file}",
+            lambda: f"build it again: {rebuild(self.file, archs=self.contents.archs)}",
+        )
 
     def _check_functions(self) -> None:
         """A name is looked up in all that the library is linked to: `system` would be found."""
