@@ -13,6 +13,7 @@ from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
+from opforge.native.library import c_call
 from opforge.serving.extension import compile as extension
 from support.native import hand_made
 from support.standin.library import write
@@ -55,6 +56,17 @@ def test_the_statuses_of_the_header_are_pythons():
 )
 def test_every_element_type_is_in_the_tables(text, row):
     assert [d.name for d in DTYPES.values() if row(d) not in text] == []
+
+
+def test_the_drivers_are_opened_by_the_same_names_everywhere():
+    def names(source, array):
+        listed = re.search(rf"{array}\[\] = {{(.*?)}};", source, re.DOTALL)[1]
+        return re.findall(r'"(.*?)"', listed)
+
+    found = names(runtime()["driver_cuda.c"], "cuda_libraries")
+    found += names(runtime()["driver_hip.c"], "hip_libraries")
+    assert names(ADAPTER["torch_api.hpp"], "drivers") == found
+    assert [name for _, name in c_call.DRIVERS] == found
 
 
 def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):

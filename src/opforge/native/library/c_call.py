@@ -164,11 +164,11 @@ def gpu_type(archs: Sequence[str] = ()) -> int:
     torch = sys.modules.get("torch")
     if torch is not None and (torch.version.hip or torch.version.cuda):
         return ROCM if torch.version.hip else CUDA
-    loaded = [type_ for type_, file in _DRIVERS if _opens(file, os.RTLD_NOLOAD)]
-    return (loaded or [type_ for type_, file in _DRIVERS if _opens(file)] or [CUDA])[0]
+    loaded = [type_ for type_, file in DRIVERS if _opens(file, os.RTLD_NOLOAD)]
+    return (loaded or [type_ for type_, file in DRIVERS if _opens(file)] or [CUDA])[0]
 
 
-_DRIVERS = (
+DRIVERS = (
     (CUDA, "libcuda.so.1"),
     *((ROCM, f"libamdhip64.so{version}") for version in ("", ".7", ".6")),
 )

@@ -12,6 +12,12 @@
 /* Whose GPU it is: of a driver, a device, an image, an architecture. */
 enum { OF_NVIDIA, OF_AMD, OF_VENDORS };
 
+/* DLPack's type of a vendor's devices. */
+static inline int of_device_type(int vendor)
+{
+    return vendor == OF_AMD ? 10 : 2;
+}
+
 /* CUresult and hipError_t number these alike. */
 #define OF_DRIVER_SUCCESS 0
 #define OF_DRIVER_INVALID_VALUE 1

@@ -200,12 +200,6 @@ static inline OpforgeDType jax_dtype(int dtype)
     return dtype >= 0 && dtype < count && known[dtype].bits ? known[dtype] : unknown;
 }
 
-/* DLPack's. */
-static inline int jax_device_type(int vendor)
-{
-    return vendor == OF_AMD ? 10 : 2;
-}
-
 /* XLA asks each handler for the version that it was written for, before it calls it. */
 static inline int jax_is_question(const XlaFrame *frame)
 {
@@ -298,7 +292,7 @@ static inline OpforgeTensor *jax_buffer(JaxCall *call, const XlaBuffers *buffers
     buffer = buffers->buffers[at];
     memset(room, 0, sizeof *room);
     room->data = buffer->data;
-    room->device.device_type = jax_device_type(call->vendor);
+    room->device.device_type = of_device_type(call->vendor);
     room->device.device_id = call->device;
     room->ndim = (int32_t)buffer->rank;
     room->dtype = jax_dtype(buffer->dtype);

@@ -74,7 +74,7 @@ typedef struct {
     const TvmAny *arguments;
     /* Of the first tensor, whose stream the call goes to; -1 before there is one. */
     int device;
-    int is_rocm;
+    int vendor;
 } TvmCall;
 
 /* tvm-ffi's functions for errors. */
@@ -188,13 +188,13 @@ static inline int tvm_tensor(TvmCall *call, int at, const char *parameter, Opfor
                           "pass one of a library that supports DLPack, as torch and CuPy do");
     if (tvm_host_memory && (*tensor)->device.device_type == 1) {
         *copy = **tensor;
-        copy->device.device_type = of_likely_vendor() == OF_AMD ? 10 : 2;
+        copy->device.device_type = of_device_type(of_likely_vendor());
         copy->device.device_id = 0;
         *tensor = copy;
     }
     if (call->device < 0 && (*tensor)->device.device_type != 1) {
         call->device = (*tensor)->device.device_id;
-        call->is_rocm = (*tensor)->device.device_type == 10;
+        call->vendor = of_place((*tensor)->device).vendor;
     }
     return 1;
 }
@@ -299,7 +299,7 @@ static inline int tvm_stream(const TvmCall *call, void **stream)
         return 0;
     }
     memcpy(&current, &function, sizeof current);
-    *stream = current(call->is_rocm ? 10 : 2, call->device);
+    *stream = current(of_device_type(call->vendor), call->device);
     return 1;
 }
 
