@@ -316,4 +316,18 @@ static inline int tvm_done(OpforgeStatus status, TvmAny *result)
                      OF_FUNCTION(last_error)());
 }
 
+/* Pass CPU memory as that of device 0: for GPUs that reach it, and for tests without a driver. */
+TVM_EXPORT int __tvm_ffi_opforge_host_memory(void *handle, const TvmAny *arguments, int32_t count,
+                                             TvmAny *result)
+{
+    TvmCall call = {OF_LIBRARY "_host_memory", arguments, -1, OF_NVIDIA};
+    int64_t wanted;
+    (void)handle;
+    if (!tvm_takes(&call, count, 1, "opforge_host_memory(True)") ||
+        !tvm_integer(&call, 0, "wanted", "bool", 0, 1, &wanted))
+        return -1;
+    tvm_host_memory = (int)wanted;
+    return tvm_done(OPFORGE_OK, result);
+}
+
 #endif
