@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotALibrary
+from ..native.library.whole_file import ELF_HEADER, ELF_MAGIC, ELF_SEGMENT
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<QQ")
 _NEED = struct.Struct("<HHIII")
 _VERSION = struct.Struct("<IHHII")
@@ -112,13 +111,13 @@ def read_shared_object(file: Path, content: bytes) -> SharedObject:
 
 
 def _read(content: bytes) -> SharedObject:
-    if not content.startswith(b"\x7fELF\x02\x01"):
+    if not content.startswith(ELF_MAGIC):
         raise ValueError("it does not begin as one")
-    header = _HEADER.unpack_from(content)
+    header = ELF_HEADER.unpack_from(content)
     machine, place, size, count = header[2], header[5], header[9], header[10]
     if machine not in _MACHINES:
         raise ValueError(f"it is for machine {machine} of ELF's list")
-    segments = [_SEGMENT.unpack_from(content, place + i * size) for i in range(count)]
+    segments = [ELF_SEGMENT.unpack_from(content, place + i * size) for i in range(count)]
     loaded = [(s[3], s[5], s[2]) for s in segments if s[0] == _LOAD]
     entries = list(_dynamic(content, segments))
     single = dict(entries)

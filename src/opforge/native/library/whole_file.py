@@ -18,10 +18,10 @@ from ..artifacts.sums import read_sums, sums_path
 # Seconds for a build to write its files. Whoever can read the folder can lock it, so not for ever.
 _PATIENCE = 10.0
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
+ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+ELF_SEGMENT = struct.Struct("<IIQQQQQQ")
 # ELF, of 64 bits, little-endian: what the libraries are. Others are left to the loader.
-_MAGIC = b"\x7fELF\x02\x01"
+ELF_MAGIC = b"\x7fELF\x02\x01"
 
 
 def refuse_damaged(file: Path, library: str) -> None:
@@ -96,17 +96,17 @@ def _recorded(file: Path, library: str) -> str | None:
 
 def _cut_short(content: bytes) -> str:
     """Why a shared object is not complete; empty if it is."""
-    if not content.startswith(_MAGIC):
+    if not content.startswith(ELF_MAGIC):
         return "" if content else "it is empty"
-    if len(content) < _HEADER.size:
+    if len(content) < ELF_HEADER.size:
         return "it ends in its header"
-    header = _HEADER.unpack_from(content)
+    header = ELF_HEADER.unpack_from(content)
     segments, sections = header[5], header[6]
     segment_size, segment_count, section_size, section_count = header[9:13]
     ends = [sections + section_size * section_count, segments + segment_size * segment_count]
-    if segment_size == _SEGMENT.size and ends[1] <= len(content):
+    if segment_size == ELF_SEGMENT.size and ends[1] <= len(content):
         for number in range(segment_count):
-            found = _SEGMENT.unpack_from(content, segments + number * segment_size)
+            found = ELF_SEGMENT.unpack_from(content, segments + number * segment_size)
             ends.append(found[2] + found[5])
     if max(ends) > len(content):
         return f"it has {len(content)} bytes of at least {max(ends)}"
