@@ -246,6 +246,10 @@ def schema_text(overload: Any) -> str:
     return str(overload._schema)
 
 
+def returned_types(overload: Any) -> list[str]:
+    return [kind for kind, _ in parsed_returns(overload._schema)]
+
+
 def parse_schema(text: str) -> Any:
     return torch._C.parse_schema(text)
 
@@ -412,6 +416,11 @@ def write_count(tensor: torch.Tensor) -> int:
     if inner is None or not torch._is_functional_tensor(inner):
         return -1
     return int(torch._functionalize_mutation_counter(inner))
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether it is one for autograd."""
+    return tensor._is_view()
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -126,7 +126,7 @@ class AutogradRecorder:
     def refuse_copies(self, out: Any) -> None:
         """Refuse views that a subclass returns as tensors of its own: a write would be lost."""
         views = _compat.declared_views(self.overload, out)
-        if not all(t._is_view() for view in views for t in tensors_in(view)):  # noqa: SLF001  # torch's only way to ask
+        if not all(_compat.is_view(t) for view in views for t in tensors_in(view)):
             raise AliasedOutput(
                 "the op returns several views of a tensor subclass, whose writes autograd cannot "
                 "follow",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from .... import _compat
 from ...._compat import promotion, tracing
 from ...._compat.tracing import Traced
 from ....tuning.choose import Choice
@@ -103,13 +104,11 @@ def _rule(func: Any, kwargs: dict[str, Any]) -> Rule | None:
 
 def _base_name(func: Any) -> str | None:
     """`aten.add_.Tensor` -> "add"; None for what does not return one new or changed tensor."""
-    schema = func._schema  # noqa: SLF001  # how an operator says what it takes
-    namespace, _, name = schema.name.partition("::")
-    if namespace != "aten" or len(schema.returns) != 1 or "out" in func._overloadname:  # noqa: SLF001
+    namespace, _, name = _compat.qualified_name(func).partition("::")
+    name, _, overload = name.partition(".")
+    if namespace != "aten" or "out" in overload or _compat.returned_types(func) != ["Tensor"]:
         return None
-    if str(schema.returns[0].type) != "Tensor":
-        return None
-    return str(name if name.endswith("__") else name.removesuffix("_"))
+    return name if name.endswith("__") else name.removesuffix("_")
 
 
 def _alike(found: Any, expected: Any, value: Callable[[Any], Any]) -> bool:
