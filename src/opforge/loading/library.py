@@ -73,8 +73,7 @@ def load(
     if trusted_keys is not None:
         from ..native.library.signature import refuse_untrusted
 
-        adapters = [file.with_name(f"{file.stem}_torch.so")]
-        files = [file, *(path for path in adapters if path.exists())]
+        files = [file, *filter(Path.exists, [adapter_file(file)])]
         refuse_untrusted(file.parent.parent, files, trusted_keys)
     with _lock:
         refuse_changed(file)
