@@ -35,7 +35,6 @@ class Written:
 
     changed: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
 
 
 def write_output(
@@ -73,7 +72,7 @@ def write_output(
             gone.append(signature)
         _put(root, stage, changed, gone)
     unchanged = tuple(path for path in content if path not in set(changed))
-    return Written(tuple(changed), unchanged, tuple(gone))
+    return Written(tuple(changed), unchanged)
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:

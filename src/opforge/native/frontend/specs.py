@@ -52,7 +52,6 @@ class OptionalSpec:
         return f"native.optional({self.inner!r})"
 
 
-Spec = TensorSpec | ScalarSpec | ChoiceSpec | OptionalSpec
 SPECS = (TensorSpec, ScalarSpec, ChoiceSpec, OptionalSpec)
 
 

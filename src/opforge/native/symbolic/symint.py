@@ -22,8 +22,6 @@ from ..ir.cases import Guard
 from ..ir.expr import Expr, Number, Term, Var, evaluate, is_float, make, negated, variables
 from .algebra import Algebra, Range
 
-Sym = torch.SymInt | torch.SymFloat | torch.SymBool
-
 
 class NotConstant(Exception):
     """A size that is used as a constant has too many possible values."""
