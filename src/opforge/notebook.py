@@ -24,7 +24,8 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]])
 def size(count: int) -> str:
     """`3.2 MB`, in powers of ten as the limits of `opforge report` are."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
+        # From 999.5 of a unit on, three digits are one of the next.
+        if count >= 0.9995 * factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count} B"
 
