@@ -97,7 +97,7 @@ def make(op: str, *args: Term) -> Term:
 
 
 # Every operation there is, by its number of operands, and what it means.
-_BYARITY: dict[int | None, dict[str, Callable[..., Number]]] = {
+_BY_ARITY: dict[int | None, dict[str, Callable[..., Number]]] = {
     None: {
         "+": lambda *values: sum(values),
         "*": lambda *values: functools.reduce(operator.mul, values),
@@ -137,8 +137,8 @@ _BYARITY: dict[int | None, dict[str, Callable[..., Number]]] = {
     },
     3: {"where": lambda condition, yes, no: yes if condition else no},
 }
-OPERATIONS = {op: meaning for each in _BYARITY.values() for op, meaning in each.items()}
-ARITY = {op: count for count, each in _BYARITY.items() for op in each}
+OPERATIONS = {op: meaning for each in _BY_ARITY.values() for op, meaning in each.items()}
+ARITY = {op: count for count, each in _BY_ARITY.items() for op in each}
 COMPARISONS = frozenset({"==", "!=", "<", "<="})
 _TRUTHS = COMPARISONS | {"and", "or", "not"}
 _FLOATS = frozenset({"/", "float", "sqrt", "exp", "log", "log2"})
