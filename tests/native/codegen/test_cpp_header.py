@@ -15,6 +15,7 @@ from support.native.sanitizers import has_sanitizer
 from support.standin.library import write
 
 PROGRAM = Path(__file__).with_name("cpp_header.cpp")
+SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 COMPILERS = [
     pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"no {c} here"))
     for c in ("g++", "clang++")
@@ -30,7 +31,10 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
-    binary = build_program(folder, PROGRAM, "demo", compiler=compiler)
+    """Nor does anything leak, and nothing is used after it was freed, if that can be seen."""
+    can_see = compiler == "g++" and has_sanitizer(SANITIZERS, folder)
+    flags = SANITIZERS if can_see else ()
+    binary = build_program(folder, PROGRAM, "demo", compiler=compiler, flags=flags)
     done = subprocess.run([str(binary)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
@@ -50,15 +54,6 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
         "demo_everything: bias: has 2 dimensions, expected 1",
         "demo_everything: mode: 9 is not a value of the enum, which has 2",
     ]
-
-
-def test_nothing_leaks_or_is_used_after_it_was_freed(folder):
-    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    if not has_sanitizer(flags, folder):
-        pytest.skip("this compiler has no sanitizers")
-    binary = build_program(folder, PROGRAM, "demo", flags=flags)
-    done = subprocess.run([str(binary)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_two_libraries_headers_live_in_one_program(tmp_path):
@@ -110,8 +105,7 @@ def test_a_pointer_without_a_known_type_is_refused_by_name(folder, tmp_path):
     assert "pass a DType before the shape" in failed.stderr
 
 
-@pytest.mark.parametrize("name", ["std", "opforge", "delete", "words"])
-def test_names_that_cplusplus_has_itself_are_changed(tmp_path, name):
+def test_names_that_cplusplus_has_itself_are_changed(tmp_path):
     n = hand_made.Var("n")
     params = (
         hand_made.TensorParam("new"),
@@ -129,14 +123,18 @@ def test_names_that_cplusplus_has_itself_are_changed(tmp_path, name):
         paths=(hand_made.Path((), (hand_made.out_like("fp32", (n,)),)),),
     )
     op = hand_made.Op("register", "", "", params, ("stream",), (case,), 'Says "*/" and ??/.')
-    write(hand_made.library((op, []), name=name), tmp_path)
-    space = name if name == "words" else f"{name}_"
+    spaces = {"std": "std_", "opforge": "opforge_", "delete": "delete_", "words": "words"}
+    for name in spaces:
+        write(hand_made.library((op, []), name=name), tmp_path)
     program = tmp_path / "main.cpp"
     program.write_text(
-        f'#include "{name}.hpp"\n'
-        "opforge::Output call(const opforge::Tensor &x, const opforge::Allocator &a) {\n"
-        f"    return {space}::register_(x, 1, 2, true, 0, 0, 0, {space}::register_mode::null, a);\n"
-        "}\n"
+        "".join(f'#include "{name}.hpp"\n' for name in spaces)
+        + "void call(const opforge::Tensor &x, const opforge::Allocator &a) {\n"
+        + "".join(
+            f"    {space}::register_(x, 1, 2, true, 0, 0, 0, {space}::register_mode::null, a);\n"
+            for space in spaces.values()
+        )
+        + "}\n"
     )
     command = ["g++", *CXX17, f"-I{tmp_path / 'include'}", "-fsyntax-only", str(program)]
     subprocess.run(command, check=True)

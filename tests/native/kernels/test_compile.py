@@ -49,8 +49,10 @@ def compiled_by_triton(wanted, arch):
     return triton.compile(source, GPUTarget("cuda", arch.number, 32), dict(wanted.options))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("arch", sm(80, 90, 100))
+@pytest.mark.parametrize(
+    ("kind", "arch"),
+    [*((kind, SM_90) for kind in KINDS), *(("dot", arch) for arch in sm(80, 100))],
+)
 def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
     wanted = KINDS[kind]
     image = compile_all([(wanted, (arch,))], executor=pool, cache=None, ptx=True)[wanted.key, arch]
