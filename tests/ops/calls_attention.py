@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 
-from support.ops.operators import DEVICE, ON_GPU, in_mode, numbers
+from support.ops.operators import CALLED, DEVICE, ON_GPU, in_mode, numbers
 
 # The last is that of most tests: a GPU's kernels take seconds to compile, and the library contains
 # no fp32. The interpreter does not multiply bf16.
@@ -69,7 +69,7 @@ def check(forward, back, size, head, dtype, *, causal, layout="dense"):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("size", [*SIZES, *LARGE], ids=str)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_sizes(tree, library, mode, size, causal):
     forward = in_mode(mode, tree["attention"], library.attention)
     back = in_mode(mode, tree["attention_backward"], library.attention_backward)
@@ -80,7 +80,7 @@ def test_sizes(tree, library, mode, size, causal):
 
 
 @pytest.mark.parametrize("layout", ["tokens first", "part of heads"])
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_layouts(tree, library, mode, layout):
     forward = in_mode(mode, tree["attention"], library.attention)
     back = in_mode(mode, tree["attention_backward"], library.attention_backward)
@@ -154,7 +154,7 @@ def pages(dtype, size, heads_, shared, count):
 
 
 @pytest.mark.parametrize("given", [(8, 2, 1, 4), (1, 34, 2, 3), (16, 4, 4, 40)], ids=str)
-@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("mode", CALLED)
 def test_pages(tree, library, mode, given):
     run = in_mode(mode, tree["paged_attention"], library.paged_attention)
     for dtype in DTYPES[mode]:
