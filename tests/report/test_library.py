@@ -89,3 +89,15 @@ def test_a_manifest_with_wrong_fields_names_them(dist, tmp_path, edit, found):
     with pytest.raises(NotALibrary) as raised:
         read_library(file)
     assert f"found: {found}\n  fix: build the library again" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [('{"name": ', "line 1 column 10"), ("[]", "it is [], expected dict")]
+)
+def test_a_manifest_that_is_cut_short_says_where(tmp_path, text, found):
+    file = tmp_path / "share" / "demo_ops" / "manifest.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(NotALibrary) as raised:
+        read_library(file)
+    assert found in str(raised.value)

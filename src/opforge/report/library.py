@@ -38,11 +38,12 @@ _HEAD = Codecs({_Head: "name versions? notes?"}).of(_Head)
 def read_library(file: Path) -> Build:
     """The build of a manifest, `dist/share/NAME/manifest.json`."""
     try:
-        manifest = Manifest(file.read_bytes(), str(file))
+        content = file.read_bytes()
     except OSError as error:
         raise NotALibrary(
             f"{file} cannot be read: {error.strerror}", fix="build the library again"
         ) from None
+    manifest = Manifest(content, str(file))
     refuse_other_format(manifest, str(file), lambda: "build the library again with this opforge")
     with reading(str(file)):
         head = _HEAD.read(manifest.content)
