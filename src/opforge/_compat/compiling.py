@@ -215,7 +215,8 @@ def _stages(job: Job) -> CompiledJob:
     ptx = ""
     for name in list(stages)[list(stages).index(job.stage) :]:
         made = stages[name](made, metadata)
-        ptx = made if name == "ptx" else ptx
+        if name == "ptx":
+            ptx = made = _with_a_date(made)
     return CompiledJob(
         cubin=made,
         ptx=ptx,
@@ -231,6 +232,15 @@ def _stages(job: Job) -> CompiledJob:
         maps=tma.expected(metadata),
         descriptor_flags=tma.flags(),
     )
+
+
+def _with_a_date(ptx: str) -> str:
+    """Keep ptxas from looking up when a source file was changed, which differs between checkouts.
+
+    It looks for a name without a folder where the build runs, unless the PTX has date and size:
+    `.file 1 "ops.py"` becomes `.file 1 "ops.py", 1, 1`. Zeros would be as good as none.
+    """
+    return re.sub(r'^(\s*\.file\s+\d+ "[^"/]*")$', r"\1, 1, 1", ptx, flags=re.MULTILINE)
 
 
 def _parse(job: Job, context: Any) -> Any:

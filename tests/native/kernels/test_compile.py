@@ -1,6 +1,7 @@
 """Compiling variants in other processes: the same bytes as Triton's own, and errors that help."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -298,6 +299,25 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
     assert images[1] != images[4]
     assert b"/here" in images[1].cubin
     assert b"/here" not in images[0].cubin
+
+
+def test_a_kernel_gives_the_same_bytes_whenever_its_file_was_written(tmp_path, monkeypatch):
+    """ptxas looks for a file without a folder where the build runs, and would write its date."""
+    path = tmp_path / "dated_variants.py"
+    path.write_text(Path(kernel_requests.__file__).read_text())
+    spec = importlib.util.spec_from_file_location("dated_variants", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    wanted = module.KINDS["helper"]
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(1) as here:
+        made = []
+        for written in (1_000_000_000, 1_700_000_000):
+            os.utime(path, (written, written))
+            images = compile_all([(wanted, sm(90))], executor=here, cache=None, full_paths=False)
+            made += [images[wanted.key, SM_90].cubin]
+    assert b"dated_variants.py" in made[0]
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("full", [False, True])

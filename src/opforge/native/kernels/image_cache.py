@@ -22,7 +22,7 @@ from ..ir.kernel_request import Request
 from ..ir.program import Image, TensorMap
 
 # Part of every key; raise it when the stored format or the compile options change.
-_FORMAT = 4
+_FORMAT = 5
 
 
 # What is read becomes C, so it is held to what Triton and CUDA can have.
