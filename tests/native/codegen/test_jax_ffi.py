@@ -34,8 +34,11 @@ def folder(tmp_path_factory):
 
 
 @needs_jax
-def test_every_call_with_jax(folder):
-    all_pass("calls_jax.py", folder)
+@pytest.mark.parametrize("vendor", [NVIDIA, AMD], indirect=True, ids=["nvidia", "amd"])
+def test_every_call_with_jax(tmp_path, vendor):
+    program = hand_made_frameworks.program()
+    program = hand_made.for_amd(program) if vendor is AMD else program
+    all_pass("calls_jax.py", write(program, tmp_path, jax=True), vendor.name)
 
 
 @needs_jax
@@ -45,13 +48,15 @@ def test_traces_for_gpus_of_two_vendors_with_jax(tmp_path):
     )
 
 
-def all_pass(calls, folder):
+def all_pass(calls, folder, vendor=""):
     """Run a file of tests in a process of its own, with a library that was written to a folder."""
     compile_library(folder, "demo", flags=("-O0",))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CALLS / calls)]
     done = subprocess.run(
-        command, env=environment(OPFORGE_TEST_BUILT=str(folder), JAX_PLATFORMS="cpu"), cwd=ROOT,
-        capture_output=True, text=True, check=False,
+        command, cwd=ROOT, capture_output=True, text=True, check=False,
+        env=environment(
+            OPFORGE_TEST_BUILT=str(folder), OPFORGE_TEST_VENDOR=vendor, JAX_PLATFORMS="cpu"
+        ),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout

@@ -17,12 +17,19 @@ import numpy as np
 import pytest
 
 from support.native import hand_made_calls, hand_made_frameworks
+from support.standin.driver import AMD, NVIDIA
 
 FOLDER = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
 # A call that fails in a handler; the second time, JAX raises another one.
 FAILED = (jax.errors.JaxRuntimeError, ValueError)
 X = jnp.arange(6, dtype=jnp.float32).reshape(2, 3)
 ROW = X[1]
+
+
+@pytest.fixture
+def vendor():
+    """Whose GPUs the library is for."""
+    return AMD if os.environ.get("OPFORGE_TEST_VENDOR") == "amd" else NVIDIA
 
 
 @pytest.fixture(scope="session")
@@ -238,19 +245,21 @@ def test_bad_input_is_an_exception_with_the_fix(ops, standin, what):
     assert what == "no backward" or standin.launches == []
 
 
-def test_arrays_on_the_cpu_are_refused_unless_it_is_asked_for(ops):
+def test_arrays_on_the_cpu_are_refused_unless_it_is_asked_for(ops, vendor):
+    gpu, platform = ("ROCm", "rocm") if vendor is AMD else ("CUDA", "cuda")
     ops.opforge_host_memory(False)
     with pytest.raises(FAILED) as error:
         jax.block_until_ready(ops.add(X, X))
     assert str(error.value).splitlines()[:2] == [
-        "INVALID_ARGUMENT: demo_add: its arrays are on the CPU; the library runs on CUDA",
-        '  fix: put them on a GPU: jax.device_put(x, jax.devices("cuda")[0])',
+        f"INVALID_ARGUMENT: demo_add: its arrays are on the CPU; the library runs on {gpu}",
+        f'  fix: put them on a GPU: jax.device_put(x, jax.devices("{platform}")[0])',
     ]
 
 
 def test_a_failure_of_the_driver_has_its_text(ops, standin):
-    standin.fail(1, 2, "cuLaunchKernel")
-    with pytest.raises(FAILED, match=r"^RESOURCE_EXHAUSTED: demo_add: cuLaunch"):
+    launch = standin.vendor.call("cuLaunchKernel")
+    standin.fail(1, 2, launch)
+    with pytest.raises(FAILED, match=f"^RESOURCE_EXHAUSTED: demo_add: {launch}"):
         jax.block_until_ready(ops.add(X, X))
 
 
