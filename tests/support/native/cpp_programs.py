@@ -15,7 +15,7 @@ RPATH = "-Wl,--disable-new-dtags,-rpath,{}"
 
 def build_program(folder: Path, program: Path, *libraries: str, compiler="g++", flags=()) -> Path:
     """A program with the libraries linked in, and the stand-in as its driver."""
-    binary = folder / "main"
+    binary = folder / f"main-{compiler}"
     driver = build_standin()
     includes = [f"-I{folder / name / 'include'}" for name in libraries]
     archives = [str(folder / name / "lib" / f"lib{name}.a") for name in libraries]
