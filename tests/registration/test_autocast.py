@@ -156,6 +156,7 @@ def test_autocast_works_under_vmap_and_grad(op_name):
         ({"cpu": torch.int8}, "torch.int8 is not a floating-point dtype"),
         ({"toaster": torch.float16}, "no autocast for device 'toaster'"),
         ({3: torch.float16}, "no autocast for device 3"),
+        ({"cuda:0": torch.float16}, "no autocast for device 'cuda:0'"),
     ],
     ids=str,
 )

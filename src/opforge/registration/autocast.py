@@ -32,7 +32,8 @@ def read_autocast(option: Any) -> dict[str, torch.dtype]:
 
 def _has_autocast(device: Any) -> bool:
     try:
-        return torch.amp.is_autocast_available(device)
+        # torch has it for "cuda:0" as well, and fails when it is to be used.
+        return torch.device(device).index is None and torch.amp.is_autocast_available(device)
     except (RuntimeError, TypeError):
         # torch raises for what is not a device type.
         return False
