@@ -639,6 +639,8 @@ def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, tmp_path)
     serving.stop()
     with pytest.raises(Untrusted, match="none of the trusted keys has signed"):
         opforge.serve(copied, trusted_keys=[tmp_path / "no"])
+    with pytest.raises(Untrusted, match=r"\.json is not trusted: it cannot be read: No such"):
+        opforge.serve(copied / "images", trusted_keys=[tmp_path / "pub"])
     next((copied / "images").iterdir()).write_bytes(b"other")
     # Trust asks for the hashes, whatever else is said.
     with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):

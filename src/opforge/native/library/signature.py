@@ -98,7 +98,11 @@ def refuse_untrusted(root: Path, files: Iterable[Path], keys: Iterable[Key]) -> 
 
 
 def _refuse_unlisted(root: Path, file: Path, keys: PublicKeys) -> None:
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        what = f"{file} is not trusted: it cannot be read: {error.strerror}"
+        raise Untrusted(what, fix=_WHOLE) from None
     place = file.relative_to(root).as_posix()
     for sums in sorted(root.glob(_SUMS)):
         try:
@@ -108,10 +112,7 @@ def _refuse_unlisted(root: Path, file: Path, keys: PublicKeys) -> None:
         if written.get(place) == digest:
             keys.signer(sums)
             return
-    raise Untrusted(
-        f"{file} is not trusted: no SHA256SUMS in {root / 'share'} has it",
-        fix="copy the whole folder of the build, or build and sign it again",
-    )
+    raise Untrusted(f"{file} is not trusted: no SHA256SUMS in {root / 'share'} has it", fix=_WHOLE)
 
 
 def _public_key(minisign: ModuleType, key: Key) -> tuple[str, Any]:
@@ -147,6 +148,7 @@ def _minisign() -> ModuleType:
     return found
 
 
+_WHOLE = "copy the whole folder of the build, or build and sign it again"
 _LIST = 'trusted_keys=["minisign.pub"]'
 _NEW_KEY = "`minisign -G` makes a pair: minisign.key signs, minisign.pub is what others trust"
 _SIGN = "whoever built it runs `opforge sign FOLDER --key minisign.key`"
