@@ -90,7 +90,8 @@ def test_a_name_that_the_hub_does_not_take_is_refused(dist, tmp_path):
     library.files["share/Ops_/manifest.json"] = library.files["share/shipped_ops/manifest.json"]
     with pytest.raises(BadLibraryName, match="cannot be named Ops-") as caught:
         write_hub_layout(library, tmp_path, "1")
-    assert caught.value.fix.startswith("build the library with another --name: lowercase letters")
+    rule = "lowercase letters, digits and dashes, a letter first"
+    assert caught.value.fix == f"build the library with another --name: {rule}"
 
 
 def test_a_library_for_amd_alone_is_refused(dist, tmp_path):
