@@ -1,7 +1,9 @@
 # Everything here works on a machine that has only python3 and make.
 
 PYTHON ?= python3
-VENV ?= .venv
+# TORCH=2.15.0 takes another torch, with the Triton that it asks for or TRITON=3.8.0, in an
+# environment of its own: .venv keeps the versions of constraints.txt.
+VENV ?= .venv$(TORCH:%=-torch-%)$(TRITON:%=-triton-%)
 RUN := $(VENV)/bin/python
 # -qq hides pip's warnings, which are about how this machine finds packages, but not its errors.
 PIP := $(RUN) -m pip --disable-pip-version-check -qq
@@ -10,12 +12,13 @@ READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz lint bench docs test-gpu test-jax test-wild clean
+.PHONY: help setup demo test test-torch fuzz lint bench docs test-gpu test-jax test-wild clean
 .PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
 	@echo "make test      run make lint and all tests, on every core"
+	@echo "make test-torch TORCH=2.15.0   run the tests with another torch (TRITON=3.8.0: and Triton)"
 	@echo "make fuzz      attack what opforge reads for SECONDS=$(SECONDS) per test; failures stay as cases"
 	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
@@ -35,7 +38,10 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install "setuptools>=77"
-	@$(PIP) install --no-compile --no-build-isolation -c constraints.txt -e ".[dev]"
+	@sed -e '' $(if $(TORCH),-e '/^torch==/d' -e '/^triton==/d') constraints.txt > $(VENV)/constraints.txt
+	@$(PIP) install --no-compile --no-build-isolation -c $(VENV)/constraints.txt \
+		$(TORCH:%="torch==%") -e ".[dev]"
+	@$(if $(TRITON),$(PIP) install --no-compile --no-deps "triton==$(TRITON)",:)
 	@$(RUN) -c "import torch._inductor.compile_fx"
 	@touch $@
 
@@ -67,13 +73,19 @@ lint-spelling:
 # most of it is mypy, on one core; what it finds it says at once. Plugins are named, because of those
 # that it finds by itself pytest rewrites every module, opforge's 400 among them.
 PLUGINS := --disable-plugin-autoload -p xdist -p _hypothesis_pytestplugin -p opforge.testing
+PYTEST := $(RUN) -m pytest -q $(PLUGINS) -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
 
 test: $(READY)
 	@{ $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 || { cat $(VENV)/lint.log; false; }; } & \
 	lint=$$!; \
-	$(RUN) -m pytest -q $(PLUGINS) -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(PYTEST); tests=$$?; \
 	wait $$lint || { echo "make lint failed; see above, or $(VENV)/lint.log"; exit 1; }; \
 	exit $$tests
+
+# Without lint, which judges the code with the versions of constraints.txt.
+test-torch: $(READY)
+	@test -n "$(TORCH)" || { echo "make test-torch needs a version: TORCH=2.15.0"; exit 2; }
+	$(PYTEST)
 
 # Each test attacks for so long, all of them at once.
 SECONDS ?= 60
@@ -87,7 +99,7 @@ bench: $(READY)
 # Its packages are not the tests', so they are collected where the site is built.
 $(VENV)/.docs: $(READY)
 	@echo "adding the documentation's packages to $(VENV)"
-	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[docs]"
+	@$(PIP) install --no-build-isolation -c $(VENV)/constraints.txt -e ".[docs]"
 	@touch $@
 
 docs: $(VENV)/.docs
@@ -96,7 +108,7 @@ docs: $(VENV)/.docs
 # Packages from the wild are not the tests', so they are collected where they are served.
 $(VENV)/.wild: $(READY)
 	@echo "adding packages from the wild to $(VENV)"
-	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[wild]"
+	@$(PIP) install --no-build-isolation -c $(VENV)/constraints.txt -e ".[wild]"
 	@touch $@
 
 test-wild: $(VENV)/.wild
@@ -106,7 +118,7 @@ test-wild: $(VENV)/.wild
 # JAX takes as long to install as everything else.
 $(VENV)/.jax: $(READY)
 	@echo "adding JAX to $(VENV)"
-	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[jax]"
+	@$(PIP) install --no-build-isolation -c $(VENV)/constraints.txt -e ".[jax]"
 	@touch $@
 
 test-jax: $(VENV)/.jax
@@ -117,5 +129,5 @@ test-gpu: $(READY)
 	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
