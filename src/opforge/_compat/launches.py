@@ -239,7 +239,13 @@ def _tracing_types() -> tuple[Any, Any]:
             return concrete(result)
 
         def call_HOP(  # noqa: N802  # torch's name
-            self, variable: Any, grids: Any, combined_args: dict[str, Any], _tx: Any
+            # torch 2.14 passes the names of the launch's keywords and of the kernel's parameters,
+            # too. A launch whose keywords are options never comes here: capture refuses it.
+            self,
+            variable: Any,
+            grids: Any,
+            combined_args: dict[str, Any],
+            *_rest: Any,
         ) -> Any:
             values, descriptors = _unpack_descriptors(combined_args)
             graphable, constants = self.store_non_graphable_args(values)
