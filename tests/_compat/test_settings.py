@@ -6,6 +6,9 @@ import triton
 from opforge._compat import compiling, settings
 from support.archs import SM_80
 
+# Named always: Triton 3.10 changes its default.
+FUSED = ("TRITON_DEFAULT_FP_FUSION", "1")
+
 
 @pytest.fixture(autouse=True)
 def optimized(monkeypatch):
@@ -26,7 +29,7 @@ def optimized(monkeypatch):
 def test_a_variable_that_changes_code_is_a_setting(monkeypatch, name, value, found):
     before = compiling.environment_key(SM_80, {})
     monkeypatch.setenv(name, value)
-    assert settings.current() == ((name, found),)
+    assert dict(settings.current()) == dict([FUSED]) | {name: found}
     assert compiling.environment_key(SM_80, {}) != before
 
 
@@ -42,7 +45,7 @@ def test_a_variable_that_changes_code_is_a_setting(monkeypatch, name, value, fou
 )
 def test_defaults_and_what_is_only_printed_are_none(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    assert settings.current() == ()
+    assert settings.current() == (FUSED,)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_a_knob_that_a_program_assigns_is_a_setting(monkeypatch, group, knob, va
     before = compiling.environment_key(SM_80, {})
     monkeypatch.setattr(triton.knobs, "propagate_env", False)
     monkeypatch.setitem(vars(owner), knob, value)
-    assert settings.current() == (found,)
+    assert dict(settings.current()) == dict([FUSED, found])
     assert compiling.environment_key(SM_80, {}) != before
 
 
@@ -67,3 +70,14 @@ def test_the_first_difference_is_told():
     one, other = (("A", "1"), ("B", "2")), (("A", "1"), ("C", "3"))
     assert settings.difference(one, other) == ("B", "2", None)
     assert settings.difference(other, one) == ("B", None, "2")
+    # A recording that does not name it is of a Triton that fuses.
+    assert settings.difference((), (FUSED,)) is None
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_what_is_compiled_names_whether_products_are_fused_with_sums(monkeypatch, value):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", value)
+    fuses = value == "1"
+    assert settings.jit_options({}, debug=False)["enable_fp_fusion"] is fuses
+    own = {"enable_fp_fusion": not fuses}
+    assert settings.jit_options(own, debug=False)["enable_fp_fusion"] is not fuses

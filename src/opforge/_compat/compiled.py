@@ -109,6 +109,7 @@ def launch_under_way() -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     fn, kwargs = here["self"], dict(here["kwargs"])
     # Triton sets them itself.
     kwargs.pop("instrumentation_mode", None)
+    kwargs.pop("fpsan_homomorphic_casts", None)
     if not kwargs.get("debug") or fn.debug or knobs.runtime.debug:
         kwargs.pop("debug", None)
     return fn, here["args"], kwargs

@@ -112,9 +112,7 @@ def constant_key(value: Any) -> str:
 
 def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a launch, with those that the JIT adds."""
-    debug = options.get("debug", fn.debug) or triton.knobs.runtime.debug
-    mode = triton.knobs.compilation.instrumentation_mode
-    return {**options, "debug": debug, "instrumentation_mode": mode}
+    return settings.jit_options(options, debug=fn.debug)
 
 
 def environment_key(arch: Arch, options: Mapping[str, Any]) -> str:
@@ -266,7 +264,7 @@ def _context(backend: Any) -> Any:
 
 
 def _parsed(backend: Any, options: Mapping[str, Any]) -> Any:
-    parsed = backend.parse_options(dict(options))
+    parsed = backend.parse_options(settings.with_fusion(options))
     unknown = [name for name in options if name not in parsed.__dict__]
     if unknown:
         arch = Arch.of_target(backend.target)

@@ -80,11 +80,14 @@ def _routes() -> Iterator[patches.Replacement]:
         return
     from triton.runtime.jit import KernelInterface
 
+    from . import settings
+
     for cls in _subclasses(KernelInterface):
         if "run" in vars(cls):
             yield patches.KERNEL_RUN.by("run", _routed_run, cls)
     yield patches.KERNEL_ITEM.by("__getitem__", _routed_item)
     yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled)
+    yield from settings.without_fusion_advice()
     if _WRAP in sys.modules:
         yield patches.WRAPPED_KERNEL.by("__getitem__", _renumbered)
         yield patches.WRAPPED_KERNEL.by("__call__", _routed_wrapped)
@@ -381,8 +384,10 @@ def launch_options() -> list[str]:
     from triton.compiler.compiler import make_backend
     from triton.runtime import driver
 
+    from . import settings
+
     backend = make_backend(driver.active.get_current_target())
-    return list(vars(backend.parse_options({})))
+    return list(vars(backend.parse_options(settings.with_fusion({}))))
 
 
 def mock_tensor(dtype: torch.dtype) -> Any:

@@ -98,6 +98,15 @@ MUTATION_ANALYSIS = Patch(
     "because an index was read from it: it keeps the MLIR that torch reads, to read it itself.",
     *_TRACE,
 )
+FUSION_ADVICE = Patch(
+    "triton.knobs.language_knobs",
+    ("fp_fusion_enabled",),
+    "Triton 3.9 advises whoever compiles a kernel to say whether products are fused with sums. "
+    "torch does not say it where it analyzes or compiles a launch, and opforge does not pass on "
+    "advice that its users cannot follow.",
+    "trace, check or package",
+    "when the last one ends",
+)
 POWER_OF_TWO = Patch(
     "triton.next_power_of_2",
     ("__code__",),

@@ -152,7 +152,7 @@ def _option_names() -> frozenset[str]:
 # Those that no environment and no target decides.
 _PLAIN_OPTIONS = (
     "num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "launch_cooperative_grid",
-    "launch_pdl", "instrumentation_mode",
+    "launch_pdl", "instrumentation_mode", "fpsan_homomorphic_casts",
 )  # fmt: skip
 _ALWAYS_TOLD = ("num_warps", "num_ctas", "num_stages")
 
