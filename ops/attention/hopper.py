@@ -16,6 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+# Triton 3.8 gave them these names.
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+
 # Queries of a program, and keys of a step.
 ROWS, KEYS, STAGES = 128, 128, 2
 _TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
@@ -69,17 +72,17 @@ def copy_part(
         mbarrier.expect(q_ready, 2 * q_desc.block_type.nbytes)
         for half in gl.static_range(2):
             at = [batch, head, q_start + row + half * 64, 0]
-            tma.async_copy_global_to_shared(q_desc, at, q_ready, q_held.index(half))
+            load_tile(q_desc, at, q_ready, q_held.index(half))
     stage = 0
     phase = 1
     for i in range(steps):
         at = [batch, head // group, k_start + (steps - 1 - i) * 128, 0]
         mbarrier.wait(k_empty.index(stage), phase)
         mbarrier.expect(k_ready.index(stage), k_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(k_desc, at, k_ready.index(stage), k_held.index(stage))
+        load_tile(k_desc, at, k_ready.index(stage), k_held.index(stage))
         mbarrier.wait(v_empty.index(stage), phase)
         mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(v_desc, at, v_ready.index(stage), v_held.index(stage))
+        load_tile(v_desc, at, v_ready.index(stage), v_held.index(stage))
         stage += 1
         if stage == STAGES:
             stage = 0

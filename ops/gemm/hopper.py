@@ -20,6 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+# Triton 3.8 gave them these names.
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
 # Rows of a tile, of which each group multiplies half.
 ROWS = 128
 _TYPES = {
@@ -71,12 +75,12 @@ def copy_tiles(
                     a_at = [a_stack, at, row + half * HALF]
                 else:
                     a_at = [a_stack, row + half * HALF, at]
-                tma.async_copy_global_to_shared(a_desc, a_at, bar, a_held.index(2 * stage + half))
+                load_tile(a_desc, a_at, bar, a_held.index(2 * stage + half))
             if B_COLUMNS:
                 b_at = [b_stack, col, at]
             else:
                 b_at = [b_stack, at, col]
-            tma.async_copy_global_to_shared(b_desc, b_at, bar, b_held.index(stage))
+            load_tile(b_desc, b_at, bar, b_held.index(stage))
             stage += 1
             if stage == STAGES:
                 stage = 0
@@ -142,13 +146,13 @@ def multiply(
         if beta != 0:
             arrived = c_ready.index(half)
             mbarrier.expect(arrived, c_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(c_desc, [stack * c_stacked, row, col], arrived, mine)
+            load_tile(c_desc, [stack * c_stacked, row, col], arrived, mine)
             mbarrier.wait(arrived, c_phase)
             c_phase ^= 1
             total += beta * mine.reshape([HALF, COLS]).load(layout).to(gl.float32)
         mine.reshape([HALF, COLS]).store(total.to(out_desc.dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(out_desc, [stack, row, col], mine)
+        store_tile(out_desc, [stack, row, col], mine)
     tma.store_wait(0)
 
 

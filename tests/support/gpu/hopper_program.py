@@ -15,6 +15,10 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+# Triton 3.8 gave them these names.
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
 M, N = 64, 32
 LAYOUT = gl.NVMMASharedLayout.get_default_for([M, N], gl.float16)
 
@@ -68,11 +72,11 @@ def moved_kernel(x_desc, out_desc, M: gl.constexpr, N: gl.constexpr):
     arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(arrived, count=1)
     mbarrier.expect(arrived, x_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(x_desc, at, arrived, held)
+    load_tile(x_desc, at, arrived, held)
     mbarrier.wait(arrived, 0)
     mbarrier.invalidate(arrived)
     fence_async_shared()
-    tma.async_copy_shared_to_global(out_desc, at, held)
+    store_tile(out_desc, at, held)
     tma.store_wait(0)
 
 

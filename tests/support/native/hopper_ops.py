@@ -13,6 +13,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import opforge
 from opforge import native
 
+# Triton 3.8 gave them these names.
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
 
 @triton.jit
 def twice_kernel(x_desc, out_desc, M: tl.constexpr, N: tl.constexpr):
@@ -186,11 +190,11 @@ def moved_kernel(x_desc, out_desc, M: gl.constexpr, N: gl.constexpr):
     arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(arrived, count=1)
     mbarrier.expect(arrived, x_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(x_desc, at, arrived, held)
+    load_tile(x_desc, at, arrived, held)
     mbarrier.wait(arrived, 0)
     mbarrier.invalidate(arrived)
     fence_async_shared()
-    tma.async_copy_shared_to_global(out_desc, at, held)
+    store_tile(out_desc, at, held)
     tma.store_wait(0)
 
 
