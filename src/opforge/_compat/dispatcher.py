@@ -100,6 +100,16 @@ def raw_call(overload: Any) -> Callable[..., Any]:
     return call.op if isinstance(call, _Waiting) else call
 
 
+def dispatch_from_python(overload: Any, *, enabled: bool = True) -> None:
+    """Let torch find the Python kernel of a call without turning the arguments into C++ values.
+
+    Since torch 2.14, as it does for `torch.library.custom_op`: 3 us less per call.
+    """
+    enable = getattr(overload, "_enable_pyobj_dispatch", None)
+    if enable is not None:
+        enable(enabled)
+
+
 def to_key(overload: Any, key: str) -> Callable[..., Any]:
     """A call that goes straight to an op's kernel for a backend."""
     return functools.partial(overload.redispatch, _keyset(key))
@@ -173,6 +183,7 @@ def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
     # Not above: the first call of a loaded library waits for this module, and not for patches.
     from . import patches
 
+    dispatch_from_python(overload, enabled=False)
     packets = () if _others_of(overload) else (overload.overloadpacket,)
     for handle in (overload, *packets):
         patches.install_for_good(
@@ -184,11 +195,13 @@ def waiting(overload: Any, lock: Any) -> contextlib.AbstractContextManager[None]
     """Let calls of an overload and its packet that begin meanwhile wait for a lock."""
     from . import patches
 
-    handles = (overload, overload.overloadpacket)
+    places = [(overload, "_op"), (overload.overloadpacket, "_op")]
+    if hasattr(overload, "_cpp_dispatch_handle"):  # since torch 2.14
+        places.append((overload, "_cpp_dispatch_handle"))
     return patches.PatchScope(
         lambda: [
-            patches.TAKEN_OVER.by("_op", lambda op: _Waiting(op, lock), handle)
-            for handle in handles
+            patches.TAKEN_OVER.by(name, lambda op: _Waiting(op, lock), handle)
+            for handle, name in places
         ]
     )
 

@@ -419,7 +419,7 @@ UNREGISTERED = Patch(
 
 TAKEN_OVER = Patch(
     "torch._ops.OpOverload",
-    ("_op",),
+    ("_op", "_cpp_dispatch_handle"),
     "For a moment an op has no kernels, while those of its source take the place of a loaded "
     "library's, or the library is closed. Calls that begin then wait.",
     "take-over",

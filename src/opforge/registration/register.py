@@ -263,6 +263,9 @@ def register(
     taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
     try:
         device_kernels = _install(definition, generated, defined, taken)
+        if known is None:
+            # A library that is loaded has kernels in C++, which this would slow down.
+            _compat.dispatch_from_python(defined.overload)
         if amended is None:
             handle = _handle(definition, generated, defined.overload)
         else:
