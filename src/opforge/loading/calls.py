@@ -10,11 +10,12 @@ from ..errors import NativeCallFailed, WrongArgument
 from ..native.ir.abi import MAX_RANK
 from ..native.library.c_call import (
     CPU,
+    CUDA,
     OperatorCall,
     OpforgeTensor,
     Sizes,
     current_stream,
-    gpu_type,
+    torch_gpu_type,
 )
 from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
@@ -51,7 +52,7 @@ def _describe(tensor: torch.Tensor, _stream: int) -> OpforgeTensor:
     if dtype is None or rank > MAX_RANK:
         what = f"dtype {tensor.dtype}" if dtype is None else f"{rank} dimensions"
         raise WrongArgument(f"has {what}, which no library is built for")
-    place = (gpu_type(), tensor.get_device()) if tensor.is_cuda else (CPU, 0)
+    place = (torch_gpu_type() or CUDA, tensor.get_device()) if tensor.is_cuda else (CPU, 0)
     return OpforgeTensor(
         tensor.data_ptr(), *place, rank, dtype.code, dtype.bits, 1,
         Sizes(*tensor.shape), Sizes(*tensor.stride()), 0,

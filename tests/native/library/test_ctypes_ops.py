@@ -189,17 +189,21 @@ def test_a_library_that_does_not_exist_is_to_be_built(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("there", "loaded", "expected"),
+    ("cuda", "there", "loaded", "expected"),
     [
-        ({"libcuda.so.1", "libamdhip64.so"}, set(), 2),
-        ({"libamdhip64.so.6"}, set(), 10),
-        ({"libcuda.so.1", "libamdhip64.so"}, {"libamdhip64.so"}, 10),
-        (set(), set(), 2),
+        (None, {"libcuda.so.1", "libamdhip64.so"}, set(), 2),
+        (None, {"libamdhip64.so.6"}, set(), 10),
+        (None, {"libcuda.so.1", "libamdhip64.so"}, {"libamdhip64.so"}, 10),
+        (None, set(), set(), 2),
+        ("13.2", {"libcuda.so.1", "libamdhip64.so"}, {"libamdhip64.so"}, 2),
+        ("13.2", {"libamdhip64.so"}, set(), 10),
+        ("13.2", set(), set(), 2),
     ],
 )
 def test_host_memory_of_a_library_for_both_vendors_is_of_the_driver_that_is_there(
-    monkeypatch, there, loaded, expected
+    monkeypatch, cuda, there, loaded, expected
 ):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(c_call, "_opens", lambda file, mode=0: file in (loaded if mode else there))
     assert c_call.gpu_type(["sm_90", "gfx942"]) == expected
     assert c_call.gpu_type(["gfx942"]) == 10

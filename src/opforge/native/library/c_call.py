@@ -161,11 +161,21 @@ def gpu_type(archs: Sequence[str] = ()) -> int:
     vendors = {ROCM if arch.startswith("gfx") else CUDA for arch in archs}
     if len(vendors) == 1:
         return vendors.pop()
+    torchs = torch_gpu_type()
+    # torch for CUDA is what pip installs, also where the GPU is AMD's or there is none.
+    for types, mode in (({torchs}, 0), ({CUDA, ROCM}, os.RTLD_NOLOAD), ({CUDA, ROCM}, 0)):
+        for type_, file in DRIVERS:
+            if type_ in types and _opens(file, mode):
+                return type_
+    return torchs or CUDA
+
+
+def torch_gpu_type() -> int | None:
+    """That of torch's `cuda` devices; None in a torch for CPUs, or without torch."""
     torch = sys.modules.get("torch")
-    if torch is not None and (torch.version.hip or torch.version.cuda):
-        return ROCM if torch.version.hip else CUDA
-    loaded = [type_ for type_, file in DRIVERS if _opens(file, os.RTLD_NOLOAD)]
-    return (loaded or [type_ for type_, file in DRIVERS if _opens(file)] or [CUDA])[0]
+    if torch is None or not (torch.version.hip or torch.version.cuda):
+        return None
+    return ROCM if torch.version.hip else CUDA
 
 
 DRIVERS = (

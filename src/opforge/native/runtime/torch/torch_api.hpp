@@ -134,7 +134,9 @@ int32_t host_gpu_type()
 {
     static const char *const drivers[] = {"libcuda.so.1", "libamdhip64.so", "libamdhip64.so.7",
                                           "libamdhip64.so.6"};
-    if (rocm_library() || dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD))
+    /* torch for CUDA is what pip installs, also where the GPU is AMD's or there is none. */
+    if (rocm_library() ||
+        (dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD) && dlopen(drivers[0], RTLD_NOW)))
         return gpu_type();
     for (const int mode : {RTLD_NOLOAD, 0})
         for (const char *driver : drivers)
