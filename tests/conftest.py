@@ -16,6 +16,7 @@ import pytest
 from support.messages import send_less
 from support.processes import (
     HEADERS,
+    aborts_without_optimization,
     is_torch_for_cuda,
     provide_compilers,
     provide_ptxas,
@@ -92,7 +93,7 @@ def pytest_sessionstart(session):
     import torch  # noqa: PLC0415
 
     # Without a GPU the stand-in driver interprets kernels, so that their code need not be good.
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() and not aborts_without_optimization():
         os.environ.setdefault("DISABLE_LLVM_OPT", "1")
 
 

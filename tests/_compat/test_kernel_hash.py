@@ -214,9 +214,9 @@ def test_the_order_of_hashing_does_not_matter(module):
             tl.store(x_ptr, exp2(tl.load(x_ptr)))
         """
     one, other = module(text), module(text)
-    # Triton keeps the hashes of functions that were hashed before.
-    keys = [one.a.cache_key, one.b.cache_key], [other.b.cache_key, other.a.cache_key][::-1]
-    assert keys[0] != keys[1]
+    # Triton keeps the hashes of functions that were hashed before; up to 3.8, theirs differed then.
+    assert one.a.cache_key != one.b.cache_key
+    assert other.b.cache_key != other.a.cache_key
     assert [digest(one.a), digest(one.b)] == [digest(other.b), digest(other.a)][::-1]
 
 

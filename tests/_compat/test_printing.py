@@ -61,8 +61,10 @@ def ttir_of(kernel):
 @pytest.mark.parametrize("name", printed_kernels.LACKING)
 def test_a_printed_kernel_compiles_to_what_the_kernel_itself_does(name, run_printed):
     kernel = printed_kernels.LACKING[name]
-    with pytest.raises((AttributeError, NameError, SyntaxError, triton.CompilationError)):
-        ttir_of(run_printed(kernel))
+    # torch 2.15 prints these two by itself.
+    if name not in {"by_attribute_of_a_module", "by_function_of_triton"}:
+        with pytest.raises((AttributeError, NameError, SyntaxError, triton.CompilationError)):
+            ttir_of(run_printed(kernel))
     assert ttir_of(run_printed(_compat.printing.printable(kernel))) == ttir_of(kernel)
 
 
