@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from opforge import versions
 from opforge.native.codegen.templates import runtime
 from opforge.versions import OLDEST_TORCH, OLDEST_TRITON
 
@@ -24,3 +25,11 @@ def test_the_oldest_torch_agrees_with_what_libraries_and_wheels_have():
     copied = (ROOT / "src/opforge/shipping/shipped.py").read_text()
     assert f" < ({major}, {minor}):" in copied
     assert f"needs torch {OLDEST_TORCH} or newer" in copied
+
+
+def test_the_range_of_tested_versions_is_told_once():
+    newest = max(versions.TESTED, key=lambda release: int(release.partition(".")[2]))
+    assert OLDEST_TORCH in versions.TESTED
+    assert OLDEST_TRITON in versions.TESTED.values()
+    major, minor = newest.split(".")
+    assert f"'torch<{major}.{int(minor) + 1}'" in versions.INSTALL_TESTED

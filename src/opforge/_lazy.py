@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .versions import is_tested
+
 
 class _Namesakes(types.ModuleType):
     """A package some of whose names are also names of its modules: `opforge.check`.
@@ -68,11 +70,16 @@ def hand_on(
     return load, names
 
 
-def modules_and(package: str, home: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names are its modules and what one of them defines."""
+def modules_and(package: str, home: str, *, asks: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are its modules and what one of them defines.
+
+    On a torch or Triton that was not tested, the module `asks` is asked about each name first.
+    """
     this = sys.modules[package]
 
     def load(name: str) -> Any:
+        if not (name.startswith("_") or name == asks or is_tested()):
+            importlib.import_module(f"{package}.{asks}").require(name)
         if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
             return importlib.import_module(f"{package}.{name}")
         defined = vars(importlib.import_module(f"{package}.{home}"))

@@ -266,7 +266,7 @@ def doctor(*, as_json: bool) -> None:
     """Show what works on this machine, and how to fix what does not."""
     from .doctor import examine
 
-    findings = examine()
+    findings = examine(thorough=True)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=2))
     else:

@@ -12,14 +12,22 @@ import subprocess
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from . import environment
 from .libstdcxx import LIBRARY, linked_statically, preloaded, system_libstdcxx
-from .versions import INSTALL_TORCH, INSTALL_TRITON, OLDEST_TORCH, OLDEST_TRITON
+from .versions import (
+    INSTALL_TESTED,
+    INSTALL_TORCH,
+    INSTALL_TRITON,
+    OLDEST_TORCH,
+    OLDEST_TRITON,
+    TESTED,
+    release,
+)
 
 CXX_COMPILERS = ("g++", "clang++", "c++")
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
@@ -69,14 +77,19 @@ class MachineFacts:
     gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
     interpret: str | None
     libstdcxx: str = ""  # what to preload, where C++ libraries would bring their own
+    # (feature, private API of torch or Triton, why it is not what the feature needs)
+    gaps: tuple[tuple[str, str, str], ...] = ()
 
 
-def examine() -> list[Finding]:
-    """Examine this machine."""
-    return judge(look())
+def examine(*, thorough: bool = False) -> list[Finding]:
+    """Examine this machine; thoroughly, also the private APIs that features are made of.
+
+    That imports torch's compiler, which takes some seconds.
+    """
+    return judge(look(thorough=thorough))
 
 
-def look() -> MachineFacts:
+def look(*, thorough: bool = False) -> MachineFacts:
     torch, triton = _package("torch"), _package("triton")
     return MachineFacts(
         python=platform.python_version(),
@@ -93,14 +106,15 @@ def look() -> MachineFacts:
         and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
         libstdcxx=_to_preload(),
+        gaps=_gaps() if thorough and torch.present and triton.present else (),
     )
 
 
 def judge(machine: MachineFacts) -> list[Finding]:
-    return [
+    findings = [
         Finding("Python", "ok", machine.python),
-        _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH),
-        _recent("Triton", machine.triton, OLDEST_TRITON, INSTALL_TRITON),
+        _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH, TESTED),
+        _recent("Triton", machine.triton, OLDEST_TRITON, INSTALL_TRITON, TESTED.values()),
         _found("C compiler", machine.c_compiler, INSTALL_COMPILER),
         _found("C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
         _found("Python headers", machine.headers, INSTALL_HEADERS),
@@ -115,17 +129,29 @@ def judge(machine: MachineFacts) -> list[Finding]:
         _interpreter(machine),
         _native(machine),
     ]
+    unavailable = dict(map(_unavailable, machine.gaps[::-1]))
+    known = [unavailable.pop(finding.name, finding) for finding in findings]
+    return [*known, *unavailable.values()]
 
 
 def interpreting(machine: MachineFacts) -> bool:
     return environment.is_on(machine.interpret)
 
 
-def _recent(name: str, package: Tool, oldest: str, fix: str) -> Finding:
+def _recent(name: str, package: Tool, oldest: str, fix: str, tested: Collection[str]) -> Finding:
     found = _found(name, package, fix)
     if package.present and _version(found.detail) < _version(oldest):
         return Finding(name, "limited", f"{found.detail} is older than {oldest}", fix)
+    if package.present and release(found.detail) not in tested:
+        newest = max(tested, key=_version)
+        detail = f"{found.detail} was not tested; {oldest} to {newest} were"
+        return Finding(name, "limited", detail, INSTALL_TESTED)
     return found
+
+
+def _unavailable(gap: tuple[str, str, str]) -> tuple[str, Finding]:
+    feature, api, why = gap
+    return feature, Finding(feature, "missing", f"{api} {why}", INSTALL_TESTED)
 
 
 def _by_torch(machine: MachineFacts, name: str, detail: str) -> Finding:
@@ -293,6 +319,15 @@ def _to_preload() -> str:
     if compiler is None or preloaded(library) or not linked_statically(compiler):
         return ""
     return library
+
+
+def _gaps() -> tuple[tuple[str, str, str], ...]:
+    # It imports most of torch's compiler, and some of that warns.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from ._compat import private_apis  # noqa: PLC0415
+
+        return tuple(private_apis.gaps())
 
 
 def _headers() -> Tool:

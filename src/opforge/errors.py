@@ -501,6 +501,10 @@ class UnknownBackend(OpforgeError, ValueError):
     """A name that is not a backend."""
 
 
+class UnsupportedVersion(OpforgeError, RuntimeError):
+    """A torch or Triton that was not tested, and has changed what a feature is made of."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""
 

@@ -1,11 +1,18 @@
-"""Private torch and Triton APIs are used in `_compat` and nowhere else."""
+"""Private torch and Triton APIs are used in `_compat` and nowhere else, and doctor knows them."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("triton")
+
+import torch
+
 import opforge
+from opforge import _compat, doctor, versions
+from opforge._compat import private_apis as asked
+from opforge.errors import UnsupportedVersion
 
 SOURCE = Path(opforge.__file__).parent
 # Of torch's objects: their owner does not tell that they are torch's.
@@ -55,3 +62,89 @@ def test_private_apis_are_used_only_in_compat():
 )
 def test_private_names_are_told_from_public_ones(source, found):
     assert bool(list(private_apis(ast.parse(source)))) is found
+
+
+USES = sorted({(module, use.name) for module in asked.modules() for use in asked.uses(module)})
+
+
+def taken_away(monkeypatch, name):
+    """The use of a name that torch or Triton no longer has."""
+    resolve = asked._resolve
+
+    def without(asked_for):
+        if asked_for == name:
+            raise AttributeError(f"no attribute {name.rpartition('.')[2]!r}")
+        return resolve(asked_for)
+
+    monkeypatch.setattr(asked, "_resolve", without)
+
+
+def test_all_that_is_used_is_there():
+    assert asked.gaps() == []
+    assert len(USES) > 200
+
+
+def test_every_module_belongs_to_a_feature():
+    listed = [name for names in asked.FEATURES.values() for name in names]
+    assert sorted(listed) == asked.modules()
+
+
+@pytest.mark.parametrize(("module", "name"), USES)
+def test_each_api_that_is_taken_away_is_named_with_its_feature(monkeypatch, module, name):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    taken_away(monkeypatch, name)
+    gaps = [gap for gap in asked._gaps_of(module) if gap.api == name]
+    assert gaps
+    assert {gap.feature for gap in gaps} == {asked.feature_of(module)}
+    assert doctor._unavailable(gaps[0])[1].detail.startswith(name)
+
+
+def test_doctor_and_whoever_uses_it_say_the_same_of_an_api_that_is_gone(monkeypatch):
+    name = "torch._library.triton.triton_ops_to_kernels"
+    taken_away(monkeypatch, name)
+    monkeypatch.setattr(doctor, "_gpu", lambda: doctor.Tool(present=False, detail="none"))
+    found = {finding.name: finding for finding in doctor.examine(thorough=True)}["torch.compile"]
+    assert found.status == "missing"
+    assert found.detail.startswith(name)
+    monkeypatch.setattr(versions, "TESTED", {})
+    monkeypatch.delitem(vars(_compat), "launches", raising=False)
+    with pytest.raises(UnsupportedVersion) as error:
+        _compat.__getattr__("launches")
+    assert error.value.found == found.detail
+    assert error.value.fix.startswith(found.fix)
+
+
+def test_a_method_that_is_called_with_more_is_a_gap(monkeypatch):
+    from torch._higher_order_ops.triton_kernel_wrap import TracingTritonHOPifier  # noqa: PLC0415
+
+    def raise_unsupported(self, msg, kernel):
+        del self, msg, kernel
+
+    monkeypatch.setattr(TracingTritonHOPifier, "raise_unsupported", raise_unsupported)
+    [gap] = asked._gaps_of("launches")
+    assert gap.api.endswith("TracingTritonHOPifier.raise_unsupported")
+    assert "kernel" in gap.why
+
+
+def test_a_function_that_takes_something_else_is_a_gap(monkeypatch):
+    import torch._prims_common as prims  # noqa: PLC0415
+
+    monkeypatch.setattr(prims, "elementwise_dtypes", lambda *, kind: kind)
+    [gap] = asked._gaps_of("promotion")
+    assert gap.api.endswith("elementwise_dtypes")
+    assert "kind" in gap.why
+
+
+@pytest.mark.parametrize(
+    ("torch_is", "triton_is", "tested"),
+    [
+        ("2.15.0+cu132", "3.9.0", True),
+        ("2.11.0", "", True),
+        ("", "3.7.1", True),
+        ("2.16.0", "3.9.0", False),
+        ("2.15.0", "3.10.0", False),
+    ],
+)
+def test_versions_that_were_not_tested_are_told(monkeypatch, torch_is, triton_is, tested):
+    monkeypatch.setattr(versions, "_version", {"torch": torch_is, "triton": triton_is}.get)
+    assert versions.is_tested() is tested

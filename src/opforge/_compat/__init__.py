@@ -37,4 +37,4 @@ if TYPE_CHECKING:
     )
     from .dispatcher import *  # noqa: F403
 
-__getattr__ = modules_and(__name__, "dispatcher")
+__getattr__ = modules_and(__name__, "dispatcher", asks="private_apis")
