@@ -5,6 +5,7 @@ import triton
 
 from opforge._compat import compiling, settings
 from support.archs import SM_80
+from support.processes import run_python
 
 # Named always: Triton 3.10 changes its default.
 FUSED = ("TRITON_DEFAULT_FP_FUSION", "1")
@@ -81,3 +82,31 @@ def test_what_is_compiled_names_whether_products_are_fused_with_sums(monkeypatch
     assert settings.jit_options({}, debug=False)["enable_fp_fusion"] is fuses
     own = {"enable_fp_fusion": not fuses}
     assert settings.jit_options(own, debug=False)["enable_fp_fusion"] is not fuses
+
+
+PROGRAM = """
+import sys, warnings
+warned = []
+warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
+import opforge, torch
+from opforge import native
+from support import launching
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    launching.double[launching.blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    return out
+
+op = opforge.op("advice::doubled")(doubled)
+native.declare(op, x=native.tensor("n", dtype="fp32"))
+launching.graph_of(op, torch.ones(8))
+assert opforge.check(op, torch.ones(8)).ok
+opforge.explain(op)
+native.build([op], sys.argv[0] + ".dist", archs=["sm_80", "gfx942"], cache=None)
+assert not any("FP_FUSION" in message for message in warned), warned
+"""
+
+
+def test_opforge_does_not_warn_of_what_it_names(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    run_python(str(tmp_path / "program.py"))

@@ -13,6 +13,7 @@ import ctypes
 import functools
 import importlib
 import pathlib
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -257,7 +258,15 @@ def _versions(module: type[types.ModuleType]) -> type[types.ModuleType]:
 _HIP_VERSION = "7.1.0"
 
 
-STAND_INS = patches.PatchScope(_stand_ins, finds_the_same=True)
+STAND_INS = patches.PatchScope(lambda: [*_stand_ins(), *_of_dynamo()], finds_the_same=True)
+
+
+def _of_dynamo() -> Iterator[patches.Replacement]:
+    """What compiled code asks for before it calls its graph, since torch 2.15."""
+    # Dynamo takes it from C where it is imported, perhaps under a target.
+    for module in (torch._C._dynamo.utils, sys.modules.get("torch._dynamo.utils")):
+        if hasattr(module, "get_current_stream"):
+            yield patches.DYNAMO_STREAM.by("get_current_stream", _current_stream, module)
 
 
 def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
@@ -334,6 +343,7 @@ _ACCELERATOR_ANSWERS: dict[str, Callable[[Gpu], Any]] = {
     "set_stream": lambda _: None,
     "synchronize": lambda _: None,
 }
+_current_stream = _answering(lambda _: _Stream())
 
 
 def _backends() -> Mapping[str, Any]:

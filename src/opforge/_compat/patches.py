@@ -233,6 +233,9 @@ ACCELERATOR = Patch(
 ACCELERATOR_INDEX = Patch(
     "torch.accelerator.device_index", ("__enter__", "__exit__"), _TORCH_ASKED, *_TARGET
 )
+DYNAMO_STREAM = Patch(
+    "torch._C._dynamo.utils", ("get_current_stream",), _TORCH_ASKED, *_TARGET
+)  # since torch 2.15, and bound by torch._dynamo.utils
 TRITON_BACKEND = Patch(
     "triton.backends.nvidia.driver.CudaDriver",
     ("is_active",),

@@ -96,9 +96,6 @@ def _unadvised(original: Callable[..., bool]) -> Callable[..., bool]:
     return fp_fusion_enabled
 
 
-FUSION_NAMED = patches.PatchScope(without_fusion_advice, finds_the_same=True)
-
-
 def current() -> Settings:
     """What is set and not as every Triton has it by default, by the name of its variable."""
     variables = get_cache_invalidating_env_vars().items()
