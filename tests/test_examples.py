@@ -119,7 +119,9 @@ def test_the_demo_shows_runs_and_builds_silu_without_a_warning():
     done = subprocess.run(
         [python(), EXAMPLES / "demo.py"], env=env, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # torch for CUDA says it where there is a compiler for CUDA and no GPU.
+    told = [x for x in done.stderr.splitlines() if "No CUDA runtime is found" not in x]
+    assert (done.returncode, told) == (0, [])
     for line in (
         "mode      triton_op: the compiler sees through it: it launches silu_kernel",
         "torch.export   examples.silu.default, aten.mul.Tensor",

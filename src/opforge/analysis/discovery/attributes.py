@@ -168,9 +168,8 @@ class AttributeResolver:
             return (method,) if through_class else (BoundMethod(method, owner),)
         if issubclass(kind, staticmethod):
             return (self.known(stored.__func__),)
-        if issubclass(kind, classmethod):
-            cls = owner if through_class else self._class_of(owner)
-            return (BoundMethod(self.known(stored.__func__), cls),)
+        if issubclass(kind, (classmethod, types.ClassMethodDescriptorType)):
+            return self._class_method(stored, owner if through_class else self._class_of(owner))
         if issubclass(kind, (property, functools.cached_property)):
             getter = stored.fget if is_instance(stored, property) else stored.func
             if through_class or not is_instance(getter, types.FunctionType) or is_leaf(getter):
@@ -187,6 +186,11 @@ class AttributeResolver:
         if through_class or not _binds(stored):
             return (self.known(stored),)
         return (BoundMethod(self.known(stored), owner),)
+
+    def _class_method(self, stored: Any, cls: Value) -> Values:
+        if is_instance(stored, classmethod):
+            return (BoundMethod(self.known(stored.__func__), cls),)
+        return (self.known(stored.__get__(None, cls.obj)),) if isinstance(cls, Known) else ANY
 
     def _of_instance(self, frame: Frame, value: Instance, name: str, node: ast.AST) -> Values:
         """An attribute of an object that the code being read makes."""

@@ -42,6 +42,7 @@ from .machine import Machine
 from .objects import (
     C_FUNCTIONS,
     OP_MARK,
+    applied_class,
     class_attribute,
     describe,
     instance_attribute,
@@ -475,6 +476,10 @@ class CallTable:
                 self._module(call.given(UNKNOWN_ARGUMENTS), inner)
 
     def _c_function(self, call: Call, obj: Any) -> None:
+        applied = applied_class(obj)
+        if applied is not None:
+            apply_autograd(self.machine, self.frames, call, applied)
+            return
         if is_leaf(obj):
             call_leaf_builtin(self.machine, call, obj)
             return

@@ -163,7 +163,19 @@ def is_c_function(obj: Any) -> bool:
     return is_instance(obj, C_FUNCTIONS)
 
 
+def applied_class(obj: Any) -> type[Any] | None:
+    """The class whose `apply` a C function is, as it is since torch 2.15; None of another one."""
+    if getattr(obj, "__name__", "") != "apply":
+        return None
+    cls = getattr(obj, "__self__", None)
+    is_function = is_instance(cls, type) and issubclass(cls, torch.autograd.Function)
+    return cls if is_function else None
+
+
 def _is_leaf_builtin(obj: Any) -> bool:
+    applied = applied_class(obj)
+    if applied is not None:
+        return is_leaf(applied)
     module = getattr(obj, "__module__", None)
     if isinstance(module, str):
         return is_leaf_module(module)

@@ -29,6 +29,7 @@ from .lookups import lookups
 from .objects import (
     C_FUNCTIONS,
     absolute_name,
+    applied_class,
     class_attribute,
     closure_values,
     is_instance,
@@ -387,7 +388,8 @@ def is_callback(value: Value) -> bool:
         return is_callback(Known(obj.__func__))
     if is_module_instance(obj):
         return not is_leaf(type(obj))
-    return is_registered_op(obj) or _compat.kernels.is_traced_wrapper(obj)
+    is_apply = applied_class(obj) is not None
+    return is_apply or is_registered_op(obj) or _compat.kernels.is_traced_wrapper(obj)
 
 
 def is_plain_leaf(fn: types.FunctionType) -> bool:
