@@ -20,6 +20,7 @@ MODULES = {
     "opforge.native.artifacts", "opforge.native.artifacts.output_folder",
     "opforge.native.artifacts.sums",
     "opforge.native.library.whole_file", "opforge.deferred", "opforge.records", "opforge.locks",
+    "opforge.versions",
 }  # fmt: skip
 
 

@@ -125,8 +125,9 @@ def is_recompile(error: BaseException) -> bool:
 
 def hides_its_cause(error: BaseException) -> bool:
     """Whether Dynamo raised this "from None", although it is about an error that it caught."""
-    # As of torch 2.13: TorchRuntimeError, around Unsupported, around what a fake raised.
-    return type(error).__name__ == "TorchRuntimeError"
+    # As of torch 2.13: TorchRuntimeError, around Unsupported, around what a fake raised; 2.15 has
+    # FakeTensorObservedException between them, which hides it, too.
+    return type(error).__name__ in {"TorchRuntimeError", "FakeTensorObservedException"}
 
 
 def is_compiler_wrapper(error: BaseException) -> bool:
