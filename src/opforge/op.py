@@ -16,6 +16,8 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 import torch
 
+from . import _compat
+from .after_triton import after_import
 from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
 from .analysis.signature.annotations import user_scope
@@ -51,6 +53,13 @@ Given = ParamSpec("Given")
 Fake = Callable[..., Any] | Sequence[str] | None
 
 log = logging.getLogger("opforge")
+
+
+def _mend_interpreter() -> None:
+    _compat.interpreter.mend()
+
+
+after_import("triton.runtime.interpreter", _mend_interpreter)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def without_machine_code():
         return {}
     return {
         "TRITON_PTXAS_PATH": ptxas,
+        "TRITON_PTXAS_BLACKWELL_PATH": ptxas,
         "TRITON_LIBDEVICE_PATH": str(Path(__file__).with_name("libdevice.ll")),
         # Not what builds with machine code read.
         "OPFORGE_CACHE_DIR": str(Path(ptxas).with_name("images")),

@@ -343,12 +343,15 @@ _AMD = (
 @functools.cache
 def known_archs() -> tuple[Arch, ...]:
     """The architectures that Triton's bundled assemblers support."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
     listed: set[int] = set()
-    nvidia = triton.knobs.nvidia
-    for tool, low, high in ((nvidia.ptxas, 70, 100), (nvidia.ptxas_blackwell, 100, 1000)):
-        text = subprocess.check_output([tool.path, "--help"], text=True)  # noqa: S603  # Triton's
+    for tool in {get_ptxas(70).path, get_ptxas(120).path}:
+        text = subprocess.check_output([tool, "--help"], text=True)  # noqa: S603  # Triton's
         # From sm_90 on, Triton compiles for the "a" variant, which not every chip has.
         found = {(int(n), suffix) for n, suffix in re.findall(r"'sm_(\d+)(a?)'", text)}
-        listed |= {n for n, suffix in found if low <= n < high and (n < 90) == (suffix == "")}
+        mine = {n for n, suffix in found if n >= 70 and (n < 90) == (suffix == "")}
+        # Triton 3.9 takes the newer one from sm_90 on, 3.8 from sm_100 on.
+        listed |= {n for n in mine if get_ptxas(n).path == tool}
     nvidias = (Arch(CUDA, number) for number in sorted(listed))
     return (*nvidias, *(Arch(HIP, number) for number in _AMD if "amd" in backends))

@@ -233,6 +233,30 @@ ACCELERATOR = Patch(
 ACCELERATOR_INDEX = Patch(
     "torch.accelerator.device_index", ("__enter__", "__exit__"), _TORCH_ASKED, *_TARGET
 )
+INTERPRETER = Patch(
+    "triton.runtime.interpreter.InterpreterBuilder",
+    (
+        "binary_op",
+        "unary_op",
+        "ternary_op",
+        "create_fma",
+        "create_dot",
+        "cast_impl",
+        "create_fp_to_fp",
+        "get_bf16",
+    ),
+    "It computes with the bits of bfloat16 as with integers, cuts off where a GPU rounds, and "
+    "gives a comparison the type of what is compared.",
+    "opforge is imported while Triton interprets",
+    "never",
+)
+INTERPRETER_REDUCTION = Patch(
+    "triton.runtime.interpreter.ReduceScanOpInterface",
+    ("apply",),
+    "The same, of sums, maxima and scans of bfloat16.",
+    "opforge is imported while Triton interprets",
+    "never",
+)
 DYNAMO_STREAM = Patch(
     "torch._C._dynamo.utils", ("get_current_stream",), _TORCH_ASKED, *_TARGET
 )  # since torch 2.15, and bound by torch._dynamo.utils

@@ -37,7 +37,9 @@ FEATURES = {
     "record and serve": (
         "compiled", "described", "fake_backward", "inductor_kernels", "served",
     ),
-    "kernels": ("kernel_hash", "kernel_names", "patches", "settings", "tma", "value_text"),
+    "kernels": (
+        "interpreter", "kernel_hash", "kernel_names", "patches", "settings", "tma", "value_text",
+    ),
 }  # fmt: skip
 _OWN = ("__init__", "private_apis")
 # Not in every torch and Triton that was tested, and done without there.

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -134,8 +135,7 @@ def test_registers_and_spills_are_what_ptxas_prints(arch, pool, tmp_path):
 
 
 def ptxas_verbose(image: Image, folder: Path) -> str:
-    nvidia = triton.knobs.nvidia
-    tool = nvidia.ptxas_blackwell if image.arch.number >= 100 else nvidia.ptxas
+    tool = get_ptxas(image.arch.number)
     name = re.search(r"\.target (\w+)", image.ptx)[1]
     source = folder / "kernel.ptx"
     source.write_text(image.ptx)

@@ -40,7 +40,7 @@ DEPEND_ON_DATA = {
     "unique_rows": (lambda x: torch.unique(x, dim=0), "aten.unique_dim"),
     "masked_select": (lambda x: x.masked_select(x > 0), "aten.masked_select"),
     "index": (lambda x: x[x > 0], "aten.index.Tensor"),
-    "index_put": (lambda x: x.clone().__setitem__(x > 0, 1.0), "aten.index_put_"),
+    "index_put": (lambda x: x.clone().index_put_((x > 0,), x.sum()), "aten.index_put_"),
     "repeat_interleave": (
         lambda x: torch.repeat_interleave(x, x.long()),
         "aten.repeat_interleave.Tensor",

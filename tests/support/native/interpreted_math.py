@@ -1,35 +1,12 @@
 """What Triton's interpreter lacks of libdevice. Imported while Triton interprets."""
 
-import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
 
+from opforge._compat import interpreter
 from support.standin.driver import Trapped
 
-
-def _cast(self, source, kind):
-    """Triton 3.7's interpreter cuts a float off where a GPU rounds it to bfloat16."""
-    if source.dtype.scalar is tl.float32 and kind.scalar is tl.bfloat16:
-        rounded = torch.from_numpy(source.data).bfloat16().view(torch.uint16).numpy()
-        return interpreter.TensorHandle(rounded, kind.scalar)
-    return _CAST(self, source, kind)
-
-
-def _convert(self, source, kind, rounding):
-    """Triton 3.7's interpreter loses the carry where a float is rounded up to a power of two."""
-    if source.dtype.scalar in {tl.float16, tl.float32} and kind.scalar is tl.float8e4nv:
-        # A GPU keeps within the largest number.
-        clamped = torch.from_numpy(source.data).float().clamp(-448, 448)
-        rounded = clamped.to(torch.float8_e4m3fn).view(torch.uint8).numpy()
-        return interpreter.TensorHandle(rounded, kind.scalar)
-    return _CONVERT(self, source, kind, rounding)
-
-
-_CAST = interpreter.InterpreterBuilder.cast_impl
-_CONVERT = interpreter.InterpreterBuilder.create_fp_to_fp
-interpreter.InterpreterBuilder.cast_impl = _cast
-interpreter.InterpreterBuilder.create_fp_to_fp = _convert
+interpreter.mend()
 
 
 @triton.jit

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
+from opforge._compat import interpreter as interpreter_mends
 from opforge._compat import tma
 from opforge._compat.driver import standing_in
 from opforge.gpu_target import gpu_of
@@ -160,19 +160,7 @@ def number(value: object, type_: str) -> tl.tensor:
     return tl.tensor(TensorHandle(array, dtype), dtype)
 
 
-def _dot(self, a, b, *rest):
-    return _DOT(self, _widened(a), _widened(b), *rest)
-
-
-def _widened(handle: TensorHandle) -> TensorHandle:
-    if handle.dtype.scalar is not tl.bfloat16:
-        return handle
-    return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-
-
-# The interpreter multiplies the bits of bfloat16 as if they were integers (Triton 3.7).
-_DOT = interpreter.InterpreterBuilder.create_dot
-interpreter.InterpreterBuilder.create_dot = _dot
+interpreter_mends.mend()
 
 
 def _size(type_: str) -> int:

@@ -297,11 +297,17 @@ class _Build:
                 task.options,
                 request.divisible,
             )
-            return compiling.lower(variant, full_paths=self.full_paths)
+            job = compiling.lower(variant, full_paths=self.full_paths)
         except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
             text = compiling.error_text(error)
             self._fail(task, f"{text}{_of_gluon(task)}{_of_dtype(task, text)}")
             return None
+        asked = _NVIDIAS.search(job.text) if task.arch.is_amd else None
+        if asked is not None:
+            # LLVM ends the process, or, in Triton 3.9, prints an error and leaves the assembly out.
+            self._fail(task, f"no register of {task.arch} fits {asked[0]}{_of_kernel(task, job)}")
+            return None
+        return job
 
     def _take(self, task: _Task, job: compiling.Job, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
@@ -338,6 +344,10 @@ class _Build:
     def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
         name, variant = task.request.name, str(task.request)
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
+
+
+# Inline assembly that wants a float, double, half or 64-bit register, as only NVIDIA's GPUs have.
+_NVIDIAS = re.compile(r'constraints = "(?:[^"]*,)?[=&+]*[fdhl][^"]*"')
 
 
 def _readable(text: str) -> str:

@@ -113,6 +113,7 @@ class Recorder:
         self.stand_ins = StandIns(self.value, _instruction, way)
         self._parameters: list[Traced] = []
         self._since_asked = 0
+        self._number: Traced | None = None
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller passes."""
@@ -168,7 +169,13 @@ class Recorder:
         number = tracing.number_in(args[0]) if func is _ATEN.lift_fresh.default else None
         if number is None:
             return self._offend(func, args, kwargs, _FOREIGN)
-        return calls.number(self, number, args[0].dtype)
+        self._number = calls.number(self, number, args[0].dtype)
+        return self._number
+
+    def number_to_host(self, x: Traced, *, device: Any = None, **_: Any) -> Any:
+        """Torch 2.15 moves the number that it has lifted to the CPU, where the body has it."""
+        stays = x is self._number and torch.device(device or "cuda").type == "cpu"
+        return x if stays else NotImplemented
 
     def _offend(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], more: str = ""
@@ -441,6 +448,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _ATEN.new_full.default: _filled(Recorder.new_empty),
     _ATEN.zero_.default: _filled(lambda _, x: x, 0),
     _ATEN.fill_.Scalar: Recorder.fill,
+    _ATEN._to_copy.default: Recorder.number_to_host,  # noqa: SLF001  # that is its name
     _ATEN.is_contiguous.default: Recorder.is_contiguous,
     _ATEN.is_contiguous.memory_format: Recorder.is_contiguous,
     _ATEN.is_non_overlapping_and_dense.default: lambda _, x: is_compact(x),
