@@ -17,6 +17,9 @@ def quicken_interpreter():
     """
     from triton.runtime import interpreter  # noqa: PLC0415
 
+    from opforge._compat.interpreter import mend  # noqa: PLC0415
+
+    mend()
     builder, tl = interpreter.interpreter_builder, interpreter.tl
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     find_dtype, dtypes = interpreter._get_np_dtype, {}
@@ -180,7 +183,7 @@ class _Operands:
 
 
 def _hold_arrays(interpreter, tl):
-    """Look at an array's size once, and without a call for each part of the question."""
+    """Look at an array's size without a call for each part of the question."""
     handle, pointer = interpreter.TensorHandle, tl.pointer_type
     check = handle.__post_init__
 
@@ -190,11 +193,4 @@ def _hold_arrays(interpreter, tl):
         if not isinstance(dtype, pointer) and data.itemsize * 8 > dtype.primitive_bitwidth:
             check(self)
 
-    def binary(self, lhs, rhs, op):
-        output, dtype = op(lhs.data, rhs.data), lhs.dtype.scalar
-        if not interpreter._validate_np_data_size(output, dtype):
-            output = output.astype(interpreter._get_np_dtype(dtype))
-        return handle(output, dtype)
-
     handle.__init__ = init
-    type(interpreter.interpreter_builder).binary_op = binary
