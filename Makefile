@@ -12,13 +12,14 @@ READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-torch fuzz lint bench docs test-gpu test-jax test-wild clean
+.PHONY: help setup demo test test-torch test-versions fuzz lint bench docs test-gpu test-jax test-wild clean
 .PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
 	@echo "make test      run make lint and all tests, on every core"
 	@echo "make test-torch TORCH=2.15.0   run the tests with another torch (TRITON=3.8.0: and Triton)"
+	@echo "make test-versions TORCH=2.15.0   run what one of both torches wrote with the other"
 	@echo "make fuzz      attack what opforge reads for SECONDS=$(SECONDS) per test; failures stay as cases"
 	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
@@ -86,6 +87,13 @@ test: $(READY)
 test-torch: $(READY)
 	@test -n "$(TORCH)" || { echo "make test-torch needs a version: TORCH=2.15.0"; exit 2; }
 	$(PYTEST)
+
+# Each of the two environments uses what the other wrote.
+test-versions: $(READY)
+	@test -n "$(TORCH)" || { echo "make test-versions needs a version: TORCH=2.15.0"; exit 2; }
+	@$(MAKE) --no-print-directory TORCH= TRITON= VENV=.venv .venv/.ready
+	OPFORGE_OTHER_PYTHON=$(CURDIR)/$(RUN) .venv/bin/python -m pytest -q tests/serving/test_other_version.py
+	OPFORGE_OTHER_PYTHON=$(CURDIR)/.venv/bin/python $(RUN) -m pytest -q tests/serving/test_other_version.py
 
 # Each test attacks for so long, all of them at once.
 SECONDS ?= 60

@@ -16,7 +16,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from ..arch import CUDA, HIP, Arch
-from . import patches, tma
+from . import patches, settings, tma
 
 
 class Specialization(NamedTuple):
@@ -55,7 +55,7 @@ def of_launch(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spec
     given = {name: value for name, value in kwargs.items() if name not in {"grid", "warmup"}}
     bound, specialization, options = binder(*args, **given)
     _, signature, constants, attrs = fn._pack_args(
-        make_backend(target), given, bound, specialization, options
+        make_backend(target), settings.with_fusion(given), bound, specialization, options
     )
     return specialized(fn, signature, constants, attrs, target)
 
