@@ -10,7 +10,7 @@ from torch.library import wrap_triton
 from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
-from opforge.errors import MissingBackward, NeedsGpu
+from opforge.errors import CannotCapture, MissingBackward, NeedsGpu
 from opforge.registry import registry
 from support import launching
 from support.launching import (
@@ -500,3 +500,88 @@ def test_decorating_and_describing_load_neither_dynamo_nor_inductor(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(DECORATE)
     assert run_python(script, **TORCH_ALONE).strip() == "[] []"
+
+
+kept = {"loaded": torch.ones(8, 128)}
+
+
+def reads_numpy(x: Tensor, scale: Tensor) -> Tensor:
+    return run_double(x * float(scale.numpy()[0]))
+
+
+def reads_a_pointer(x: Tensor, scale: Tensor) -> Tensor:
+    return run_double(x.clone() if x.data_ptr() % 16 else x)
+
+
+def branches_on_a_value(x: Tensor, scale: Tensor) -> Tensor:
+    return run_double(x) if scale.sum() > 0 else run_double(-x)
+
+
+def adds_a_loaded_tensor(x: Tensor, scale: Tensor) -> Tensor:
+    return run_double(x + kept["loaded"])
+
+
+HOST_READERS = [reads_numpy, reads_a_pointer, branches_on_a_value, adds_a_loaded_tensor]
+
+
+@pytest.mark.parametrize("fake", [None, lambda x, scale: torch.empty_like(x)])
+@pytest.mark.parametrize("body", HOST_READERS)
+def test_a_body_that_reads_on_the_host_makes_the_op_opaque(op_name, body, fake):
+    op = opforge.op(op_name(), fake=fake)(body)
+    inputs = (x, torch.ones(1))
+    with pytest.warns(opforge.OpforgeWarning, match="mode='custom_op'") as warned:
+        graph = compiled_graph_of(lambda x, s: op(x, s) + 1, *inputs)
+    assert op in targets(graph)
+    assert len(warned) == 1
+    first = body.__code__.co_firstlineno
+    assert f"{__file__}:{first + 1}," in str(warned[0].message)
+    # Warnings are errors here: there is no second one.
+    graph = graph_of(lambda x, s: op(x, s) + 1, *inputs, device="cpu")
+    assert targets(graph) == [op, torch.ops.aten.add.Tensor]
+    assert opforge.info(op).mode == "custom_op"
+
+
+def test_nothing_of_a_body_that_could_not_be_traced_stays_in_the_graph(op_name):
+    op = opforge.op(op_name())(branches_on_a_value)
+    with pytest.warns(opforge.OpforgeWarning, match="mode='custom_op'"):
+        graph = graph_of(lambda x, s: op(x, s) + 1, x, torch.ones(1))
+    assert targets(graph) == [op, torch.ops.aten.add.Tensor]
+
+
+def test_a_body_that_has_to_be_traced_and_reads_on_the_host_is_refused(op_name):
+    op = opforge.op(op_name(), mode="triton_op")(branches_on_a_value)
+    with pytest.raises(CannotCapture, match=rf"{__file__}:\d+.*\n.*mode='custom_op'.*fake="):
+        graph_of(op, x, torch.ones(1))
+
+
+def test_a_body_that_wrote_before_it_reads_on_the_host_is_refused(op_name):
+    @opforge.op(op_name(), mutates_args=["scale"])
+    def op(x: Tensor, scale: Tensor) -> Tensor:
+        scale.add_(1)
+        return branches_on_a_value(x, scale)
+
+    with pytest.raises(CannotCapture, match="mode='custom_op'"):
+        graph_of(op, x, torch.ones(1))
+
+
+def test_a_tensor_kept_from_another_trace_is_refused(op_name):
+    def adds_what_it_keeps(x: Tensor) -> Tensor:
+        if "made" not in kept:
+            kept["made"] = x + 1
+        return run_double(x + kept["made"])
+
+    op = opforge.op(op_name())(adds_what_it_keeps)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"mode='custom_op'.*fake="):
+        compiled_graph_of(op, x)
+
+
+def test_an_exception_of_the_body_ends_the_trace(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        if x.shape[0] == 8:
+            raise ValueError("8 rows")
+        return run_double(x)
+
+    with pytest.raises(ValueError, match="8 rows"):
+        graph_of(op, x)
+    assert opforge.info(op).mode == "triton_op"

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from traceback import walk_tb
 from typing import Any
 
 import torch
 
+from ..errors import first_line
 from . import patches, tma
 
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_fake_leak(error: BaseException) -> bool:
-    """Whether a fake tensor of another trace turned up, because a body keeps tensors."""
+    """Whether a tensor from outside the trace turned up, because a body keeps tensors."""
     return isinstance(error, AssertionError) and any(
         phrase in str(error)
         for phrase in ("Mixing fake modes", "Please convert all Tensors to FakeTensors first")
     )
+
+
+def is_fake_kept(error: BaseException) -> bool:
+    """Whether that tensor was kept from another trace, so that real calls will find it, too."""
+    return isinstance(error, AssertionError) and "Mixing fake modes" in str(error)
 
 
 def is_fake_refusal(error: BaseException) -> bool:
@@ -50,16 +57,34 @@ _REFUSALS = (
 )
 
 
+def host_read(error: BaseException) -> str:
+    """Where a body asked for what a tensor without values cannot tell; "" for other errors."""
+    from .host_files import is_leaf_file
+
+    # That of a heuristic is the cause of opforge's own error.
+    for found in (error, error.__cause__):
+        if found is None or not (is_fake_refusal(found) or is_fake_leak(found)):
+            continue
+        places = [(f.f_code.co_filename, line) for f, line in walk_tb(found.__traceback__)]
+        where = next((f"at {f}:{n}, " for f, n in reversed(places) if not is_leaf_file(f)), "")
+        return f"{where}{type(found).__name__}: {first_line(found).partition('. ')[0].rstrip('.')}"
+    return ""
+
+
 class FakeTrial:
     """A body's run on fake tensors, which must leave nothing behind but its outputs."""
 
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
+        inner = [unfunctionalized(t) for t in tensors]
         self._modes = list(
-            {id(m): m for t in tensors if (m := getattr(t, "fake_mode", None))}.values()
+            {id(m): m for t in inner if (m := getattr(t, "fake_mode", None))}.values()
         )
         envs = [m.shape_env for m in self._modes if m.shape_env is not None]
         self._pending = [(env, len(env.pending_fresh_unbacked_symbols)) for env in envs]
+        tracing = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY)
+        self._graph = None if tracing is None else tracing.tracer.graph
+        self._nodes = 0 if self._graph is None else len(self._graph.nodes)
 
     @contextlib.contextmanager
     def strict(self) -> Iterator[None]:
@@ -73,6 +98,13 @@ class FakeTrial:
                 flags = {"_allow_unsafe_data_ptr_access": False, "allow_non_fake_inputs": True}
                 stack.enter_context(patches.FAKE_MODE.on(mode, **flags))
             yield
+
+    def undo(self) -> None:
+        """Take back what a body that failed left in the graph."""
+        self.forget_symbols(())
+        if self._graph is not None:
+            for node in reversed(list(self._graph.nodes)[self._nodes :]):
+                self._graph.erase_node(node)
 
     def forget_symbols(self, outputs: Any) -> None:
         """Drop the unbacked symbols that the body made and its outputs do not use.
@@ -89,6 +121,14 @@ class FakeTrial:
             flat = torch.utils._pytree.tree_leaves(outputs)
             used = free_unbacked_symbols([v for v in flat if isinstance(v, _SYMBOLIC)])
             env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
+
+
+def unfunctionalized(tensor: torch.Tensor) -> Any:
+    """The tensor that a functional tensor wraps; any other as it is."""
+    inner = getattr(tensor, "elem", None)
+    if inner is None or not torch._is_functional_tensor(inner):
+        return tensor
+    return torch._from_functional_tensor(inner)
 
 
 class StandInPointer:

@@ -68,8 +68,9 @@ class Subject:
     cached: dict[str, Any] = field(default_factory=dict)
     _expected: list[tuple[OpCall, CallResult]] = field(default_factory=list)
 
-    @functools.cached_property
+    @property
     def info(self) -> OpInfo:
+        """Described anew: a trace can make the op opaque."""
         return self.entry.describe()
 
     @property

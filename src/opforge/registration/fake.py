@@ -94,7 +94,9 @@ class FakeRule:
                     raise
                 trial.forget_symbols(())
                 self.refused = _compat.fakes.is_fake_refusal(error)
-                self.refusal = f"{type(error).__name__}: {first_line(error)}"
+                self.refusal = _compat.fakes.host_read(error) or (
+                    f"{type(error).__name__}: {first_line(error)}"
+                )
             else:
                 trial.forget_symbols(result)
                 self.source = "body"
@@ -204,8 +206,8 @@ class FakeRule:
         raise FakeUnknown(
             "the body keeps tensors between calls, and kept a fake one when it was traced",
             found=first_line(error),
-            fix=f"give {self.dialect.fake}=: a function with the op's signature; tracing then runs "
-            "that instead",
+            fix=f"register the op opaque, mode='custom_op', and give {self.dialect.fake}=: a "
+            "function with the op's signature, which tracing then runs instead of the body",
         ).locate(self.name, self.location) from error
 
     def _assumable(self) -> bool:
@@ -220,7 +222,7 @@ class FakeRule:
                 f"cannot tell what the outputs ({kinds}) look like",
                 found=self.refusal,
                 fix=f"give {self.dialect.fake}=: a function with the op's signature that returns "
-                "such outputs",
+                "such outputs; with it, mode='custom_op' never runs the body while tracing",
             ).locate(self.name, self.location)
 
 

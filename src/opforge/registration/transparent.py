@@ -10,7 +10,14 @@ from typing import Any
 
 from .. import _compat
 from ..capture import Capture, capture, cpu_refusal
-from ..errors import NeedsGpu, OpforgeError, UndeclaredWrite, first_line, warn
+from ..errors import (
+    CannotCapture,
+    NeedsGpu,
+    OpforgeError,
+    UndeclaredWrite,
+    first_line,
+    warn,
+)
 from ..locks import fork_safe_lock
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from ..tuning.interpreted import choose_first
@@ -157,8 +164,15 @@ class Transparency:
         if not _compat.only_known_types(types):
             return NotImplemented
         before = [_compat.write_count(t) for t in inputs]
-        with mode, _compat.below_autograd(), self._captured(inputs=inputs) as run:
-            out = self.body(*args, **kwargs)
+        trial = _compat.fakes.FakeTrial(inputs)
+        try:
+            with mode, _compat.below_autograd(), self._captured(inputs=inputs) as run:
+                out = self.body(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # raised again, unless it is a host read
+            wrote = [_compat.write_count(t) for t in inputs] != before
+            self._become_opaque(error, wrote=wrote)
+            trial.undo()
+            return mode.__torch_dispatch__(op, types, args, kwargs)
         written = [_compat.write_count(t) - n for t, n in zip(inputs, before, strict=True)]
         self._compare_writes([a for a, _ in tensors], written, run)
         return out
@@ -176,9 +190,7 @@ class Transparency:
             )
             return
         reason = f"torch refused the rule that lets the compiler see through it ({why})"
-        with self._lock:
-            self._fallen = reason
-            self.first = self._reading = self._as_fallen(self._reading)
+        self._fall(reason)
         self.warn(f"registered opaque (custom_op): {reason}")
 
     def with_capture(self, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,6 +237,33 @@ class Transparency:
                 return
             self._warned.add(text)
         warn(f"{self.name} ({self.location}): {text}")
+
+    def _become_opaque(self, error: Exception, *, wrote: bool) -> None:
+        """Make the op opaque if its body cannot be traced because it reads on the host.
+
+        Any other error is raised again; so is one for which it is too late, with what to do.
+        """
+        read = _compat.fakes.host_read(error)
+        if not read:
+            raise error
+        if self.decision.asked != "auto" or wrote or _compat.fakes.is_fake_kept(error):
+            raise CannotCapture(
+                "torch cannot trace the body, because tensors have no values in a trace",
+                found=read,
+                fix="register the op opaque, mode='custom_op', and give fake=: a function with the "
+                "op's signature, which tracing then runs instead of the body",
+            ).locate(self.name, self.location) from error
+        reason = f"torch cannot trace its body, because tensors have no values in a trace ({read})"
+        self._fall(reason)
+        self.warn(
+            f"the op is opaque to the compiler from now on: {reason}. mode='custom_op' says so and "
+            "ends this warning"
+        )
+
+    def _fall(self, reason: str) -> None:
+        with self._lock:
+            self._fallen = reason
+            self.first = self._reading = self._as_fallen(self._reading)
 
     def _read_located(self) -> Reading:
         self._being_read = True

@@ -199,14 +199,16 @@ def kernels_visible(subject: Subject) -> Verdict:
             "Triton's interpreter runs the kernels, and no graph can hold that",
             "run without TRITON_INTERPRET=1; no GPU is needed for this row",
         )
-    if subject.info.mode == "custom_op":
-        if subject.has("mode"):
-            return skipped("mode='custom_op' keeps the op opaque, as requested")
-        return failed(f"the op is opaque: {subject.info.reason}", "see opforge explain")
+    if subject.info.mode == "custom_op" and subject.has("mode"):
+        return skipped("mode='custom_op' keeps the op opaque, as requested")
     try:
         seen = _checking.launched_in(subject.trace())
     except Exception as error:  # noqa: BLE001  # whatever keeps the trace from the kernels
         return failed(*reason_of(error))
+    if subject.info.mode == "custom_op":
+        return failed(
+            f"the op is opaque: {subject.info.reason}", "mode='custom_op', if that is right"
+        )
     if not seen:
         found = ", ".join(ref.name for ref in subject.info.kernels)
         return failed(
