@@ -30,9 +30,9 @@ def test_a_package_only_hands_names_on(name):
     assert [ast.unparse(node) for node in rest if not hands_on(node)] == []
 
 
-def test_no_module_has_more_than_600_lines():
+def test_no_module_has_more_than_900_lines():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    assert {name: count for name, count in lines.items() if count > 600} == {}
+    assert {name: count for name, count in lines.items() if count > 900} == {}
 
 
 def test_no_folder_has_two_classes_of_one_name():
