@@ -160,6 +160,9 @@ class CallChecks:
 
     def several(self, out: Any, viewed: Sequence[Any] = ()) -> Any:
         """Check the outputs of any other op; returns them, detached if autograd recorded them."""
+        if type(out) is not tuple and len(self.lowered.returns) != 1:
+            # Since torch 2.14 a caller gets what the kernel returns, and no tuple made of it.
+            out = tuple(out)
         return self.unrecord(out, viewed) if self._any_recorded(out) else out
 
     def _any_recorded(self, out: Any) -> bool:
