@@ -55,6 +55,8 @@ def subclasses(cls):
 def owners(patch):
     if patch is patches.DEVICE_GUARD:
         return [driver._device_guards()] if torch.version.cuda is None else []
+    if patch is patches.DYNAMO_STREAM and not hasattr(torch._C._dynamo.utils, *patch.names):
+        return []
     found = pkgutil.resolve_name(patch.owner)
     if patch is patches.KERNEL_RUN:
         return [cls for cls in subclasses(found) if "run" in vars(cls)]

@@ -44,6 +44,7 @@ FEATURES = {
 _OWN = ("__init__", "private_apis")
 # Not in every torch and Triton that was tested, and done without there.
 _LATER = {
+    "torch._C._dynamo.utils.get_current_stream",  # torch 2.15
     "triton.knobs.language_knobs.fp_fusion_enabled",  # Triton 3.9
     "triton.next_power_of_2.__code__",  # of the function in it
 }
