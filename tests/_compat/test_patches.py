@@ -43,7 +43,11 @@ ON_INSTANCES = {
     patches.HOST_CACHE,
 }
 # Where Triton interprets, which another process tries.
-INTERPRETING = {patches.INTERPRETER, patches.INTERPRETER_REDUCTION}
+INTERPRETING = {
+    patches.INTERPRETER,
+    patches.INTERPRETER_REDUCTION,
+    patches.INTERPRETER_TENSORS,
+}
 
 
 def subclasses(cls):

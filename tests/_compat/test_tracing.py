@@ -44,5 +44,8 @@ def test_a_dimension_that_is_not_there_raises_as_in_torch(name):
     assert getattr(traced, name)(dim=1) == getattr(torch.Tensor, name)(traced, 1)
     with pytest.raises(IndexError, match=r"range of \[-2, 1\], but got 2"):
         getattr(traced, name)(2)
-    with pytest.raises(TypeError, match="must be int, not str"):
+    # torch 2.12 takes it for the name of a dimension.
+    with pytest.raises((TypeError, RuntimeError)) as torchs:
+        getattr(torch.ones(2, 3), name)("first")
+    with pytest.raises(torchs.type):
         getattr(traced, name)("first")

@@ -32,6 +32,7 @@ def mend() -> None:
     for name, make in made.items():
         patches.install_for_good(patches.INTERPRETER.by(name, make))
     patches.install_for_good(patches.INTERPRETER_REDUCTION.by("apply", _reduced))
+    patches.install_for_good(patches.INTERPRETER_TENSORS.by("_patch_lang_tensor", _with_index))
 
 
 def _handle(data: Any, dtype: Any) -> Any:
@@ -124,6 +125,20 @@ def _constant(_original: Any) -> Callable[..., Any]:
         return _narrow(self.get_fp32(value))
 
     return get_bf16
+
+
+def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a scalar an index: numpy 2.4 takes no array of one element for one, as Triton 3.6 asks.
+
+    Since 3.7 Triton asks otherwise.
+    """
+
+    @functools.wraps(original)
+    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return patch_lang_tensor
 
 
 def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -257,6 +257,13 @@ INTERPRETER_REDUCTION = Patch(
     "opforge is imported while Triton interprets",
     "never",
 )
+INTERPRETER_TENSORS = Patch(
+    "triton.runtime.interpreter",
+    ("_patch_lang_tensor",),
+    "numpy 2.4 takes no array of one element for an index, as Triton 3.6 asks.",
+    "opforge is imported while Triton interprets",
+    "never",
+)
 DYNAMO_STREAM = Patch(
     "torch._C._dynamo.utils", ("get_current_stream",), _TORCH_ASKED, *_TARGET
 )  # since torch 2.15, and bound by torch._dynamo.utils
