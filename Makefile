@@ -130,8 +130,8 @@ $(VENV)/.jax: $(READY)
 	@touch $@
 
 test-jax: $(VENV)/.jax
-	$(RUN) -m pytest -q tests/native/codegen/test_jax_ffi.py tests/shipping/test_shipped.py \
-		tests/docs/test_snippets.py -k "jax"
+	$(RUN) -m pytest -q tests/native/codegen/test_jax_ffi.py tests/native/test_config_ops.py \
+		tests/shipping/test_shipped.py tests/docs/test_snippets.py -k "jax"
 
 test-gpu: $(READY)
 	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu

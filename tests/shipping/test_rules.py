@@ -36,5 +36,8 @@ def test_a_gradient_needs_the_operators_that_it_calls():
     assert no_gradient(add, (add, plus)) == "the library has no backward for it"
     writing = dataclasses.replace(plus, schema="demo::plus(Tensor(a!) x, Tensor y) -> ()")
     assert no_gradient(writing, (add, plus)).startswith("torch takes none of an operator that wri")
+    by_keyword = [*plus.arguments[:1], dataclasses.replace(plus.arguments[1], keyword_only=True)]
+    keyword_only = dataclasses.replace(plus, arguments=tuple(by_keyword))
+    assert no_gradient(keyword_only, (add, plus)).endswith("operator with keyword-only tensors")
     nested = dataclasses.replace(plus, formula=(("item", plus.formula[1], 0), None))
     assert no_gradient(nested, (plus,)) == no_gradient(plus, (plus,))

@@ -25,7 +25,6 @@ from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
 from .codegen.tvm_ffi import unexported
-from .frontend.backward_formula import why_left_behind
 from .ir.cases import Launch
 from .ir.kernel_request import Request
 from .ir.places import shortened
@@ -231,8 +230,8 @@ def _left_behind(library: Library) -> list[str]:
     """Operators whose backward stays with the source, and why."""
     entries = [(op, registry.find(op.torch_name)) for op in library.ops if not op.formula]
     return [
-        f"{op.name}: the library does not carry its backward, {why_left_behind(entry)}; without "
-        "the source, a backward pass through it raises"
+        f"{op.name}: the library does not carry its backward, which does more than call the "
+        "library's operators; without the source, a backward pass through it raises"
         for op, entry in entries
         if entry is not None and entry.registration.definition.backward is not None
     ]

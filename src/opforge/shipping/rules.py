@@ -35,6 +35,8 @@ def no_gradient(op: Op, served: Iterable[Op]) -> str:
         return "the library has no backward for it"
     if "Tensor(" in op.schema:
         return "torch takes none of an operator that writes to its arguments or returns views"
+    if any(a.keyword_only and a.type.startswith("Tensor") for a in op.arguments):
+        return "torch takes none of an operator with keyword-only tensors"
     missing = {*_called(op.formula)} - {other.torch_name for other in served}
     listed = ", ".join(sorted(missing))
     return f"its backward calls {listed}, which is not in the wheel" if missing else ""

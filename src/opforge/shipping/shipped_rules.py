@@ -7,8 +7,9 @@ the manifest is imported by the first trace or gradient.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .._compat.transforms import INTO_LEVEL, around_level, is_differentiated
@@ -119,16 +120,23 @@ def _refuse_derivatives(torch: Any, name: str, *, has_gradient: bool) -> Any:
     return library
 
 
-# Torch passes the arguments of the first by name.
+# Torch passes the arguments of the first by name, and keyword-only ones only where there are some.
 def _save(formula: Callable[[], Formula]) -> Callable[..., None]:
-    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        formula().save(ctx, inputs, output)
+    def save(
+        ctx: Any,
+        inputs: tuple[Any, ...],
+        output: Any,
+        keyword_only_inputs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        ctx.opforge_positional = len(inputs)
+        formula().save(ctx, (*inputs, *keyword_only_inputs.values()), output)
 
     return save
 
 
 def _backward(formula: Callable[[], Formula]) -> Callable[..., Any]:
     def backward(ctx: Any, *grads: Any) -> Any:
-        return formula().backward(ctx, *grads)
+        made = formula().backward(ctx, *grads)
+        return made[: ctx.opforge_positional] if isinstance(made, tuple) else made
 
     return backward

@@ -1,15 +1,16 @@
 """Backwards that a library can carry, and those that stay behind."""
 
+import enum
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
 import opforge
-from opforge.native.frontend.backward_formula import formula_of, why_left_behind
+from opforge.native.frontend.backward_formula import formula_of
 from opforge.registry import registry
 
 
@@ -106,10 +107,10 @@ def body_of_two(x: Tensor, y: Tensor) -> Tensor:
 
 @pytest.fixture
 def formula(op_name):
-    def of(fn, backward, setup):
+    def of(fn, backward, setup, declared=OWN):
         options = {"backward": backward, "setup_context": setup} if backward else {}
         op = opforge.op(fn, name=op_name(), mode="custom_op", **options)
-        return formula_of(registry.get(op), OWN)
+        return formula_of(registry.get(op), declared)
 
     return of
 
@@ -186,38 +187,136 @@ class Settings:
     """A record."""
 
     factor: float = 2.0
+    weight: Tensor | None = None
 
 
-def backward_of_record(ctx, grad):
-    return times(grad, ctx.settings), None
+class Kind(enum.Enum):
+    """An Enum, which the schema carries by value."""
+
+    PLAIN = "plain"
 
 
-def test_the_reason_for_leaving_a_backward_behind_names_the_parameter_that_is_a_record():
-    @opforge.op("formula_tests::by_record", mode="custom_op", backward=backward_of_record)
-    def by_record(x: Tensor, settings: Settings) -> Tensor:
-        return x * settings.factor
-
-    entry = registry.get(by_record)
-    assert formula_of(entry, OWN) == ()
-    assert why_left_behind(entry) == "because parameter 'settings' is a dataclass"
+class Span(NamedTuple):
+    low: float
+    high: float
 
 
-def test_other_reasons_for_leaving_a_backward_behind():
-    @opforge.op("formula_tests::by_literal", mode="custom_op", backward=backward_of_record)
-    def by_literal(x: Tensor, kind: Literal["a", "b"]) -> Tensor:
-        return x * 1
+@opforge.op("formula_tests::with_options", mode="custom_op")
+def with_options(grad: Tensor, settings: Settings, kind: Kind = Kind.PLAIN) -> Tensor:
+    return grad * settings.factor
 
-    @opforge.op("formula_tests::by_keyword", mode="custom_op", backward=backward_of_record)
-    def by_keyword(x: Tensor, *, factor: float) -> Tensor:
-        return x * factor
 
-    @opforge.op("formula_tests::by_arithmetic", mode="custom_op", backward=lambda ctx, g: g * 2)
-    def by_arithmetic(x: Tensor) -> Tensor:
-        return x * 2
+@opforge.op("formula_tests::with_maybe", mode="custom_op")
+def with_maybe(grad: Tensor, span: Span | None) -> Tensor:
+    return grad * 1
 
-    reasons = [why_left_behind(registry.get(op)) for op in (by_literal, by_keyword, by_arithmetic)]
-    assert reasons == [
-        "because parameter 'kind' is a Literal",
-        "because parameter 'factor' is keyword-only",
-        "which does more than call the library's operators",
-    ]
+
+@opforge.op("formula_tests::with_text", mode="custom_op")
+def with_text(grad: Tensor, kind: str) -> Tensor:
+    return grad * 1
+
+
+RECORDS = {f"formula_tests::with_{name}" for name in ("options", "maybe", "text")}
+
+
+def options(x: Tensor, settings: Settings, kind: Kind, span: Span, maybe: Span | None) -> Tensor:
+    """Flat: x, factor, weight, kind, low, high, present, low, high."""
+    return x * settings.factor
+
+
+def save_options(ctx, inputs, output):
+    _, ctx.settings, ctx.kind, (ctx.low, _), ctx.maybe = inputs
+    ctx.span = inputs[3]
+    ctx.save_for_backward(inputs[1].weight)
+
+
+def whole(ctx, grad):
+    return with_options(grad, ctx.settings, ctx.kind), None, None, None, None
+
+
+def without_the_last(ctx, grad):
+    return with_options(grad, ctx.settings), {"weight": grad}, None, None, None
+
+
+def by_field(ctx, grad):
+    weight = ctx.saved_tensors[0]
+    return times(weight, ctx.settings.factor), None, None, (None, None), None
+
+
+def taken_apart(ctx, grad):
+    return times(times(grad, ctx.low), ctx.span[1]), None, None, None, None
+
+
+def there_or_not(ctx, grad):
+    return with_maybe(grad, ctx.maybe), None, None, None, None
+
+
+def there(ctx, grad):
+    return with_maybe(grad, ctx.span), None, None, None, None
+
+
+def not_there(ctx, grad):
+    return with_maybe(grad, None), None, None, None, None
+
+
+def flat(term, *more):
+    return (term, None, *(more or (None,)), None, None, None, None, None, None)
+
+
+def call(name, *arguments):
+    return ("call", f"formula_tests::{name}", *arguments)
+
+
+IN = [("input", i) for i in range(9)]
+NO, YES = ("value", False), ("value", True)
+
+
+@pytest.mark.parametrize(
+    ("backward", "expected"),
+    [
+        (whole, flat(call("with_options", GRAD, IN[1], IN[2], IN[3]))),
+        (without_the_last, flat(call("with_options", GRAD, IN[1], IN[2]), GRAD)),
+        (by_field, flat(call("times", IN[2], IN[1]))),
+        (taken_apart, flat(call("times", call("times", GRAD, IN[4]), IN[5]))),
+        (there_or_not, flat(call("with_maybe", GRAD, *IN[6:]))),
+        (there, flat(call("with_maybe", GRAD, YES, IN[4], IN[5]))),
+        (not_there, flat(call("with_maybe", GRAD, NO, ("value", None), ("value", None)))),
+    ],
+)
+def test_records_and_enums_are_handed_on_as_the_schema_has_them(formula, backward, expected):
+    assert formula(options, backward, save_options, OWN | RECORDS) == expected
+
+
+def a_member_for_text(ctx, grad):
+    return with_text(grad, ctx.kind), None, None, None, None
+
+
+def text_for_a_member(ctx, grad):
+    return with_options(grad, ctx.settings, "plain"), None, None, None, None
+
+
+def maybe_for_one_that_is_there(ctx, grad):
+    return with_options(grad, ctx.maybe), None, None, None, None
+
+
+def another_record(ctx, grad):
+    return with_options(grad, ctx.span), None, None, None, None
+
+
+def of_no_field(ctx, grad):
+    return grad, {"wait": grad}, None, None, None
+
+
+def past_the_function(ctx, grad):
+    return torch.ops.formula_tests.with_options(grad, ctx.settings), None, None, None, None
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        a_member_for_text, text_for_a_member, maybe_for_one_that_is_there, another_record,
+        of_no_field, past_the_function,
+    ],
+)  # fmt: skip
+def test_what_would_be_another_value_in_the_schema_stays_behind(formula, backward):
+    assert formula(options, backward, save_options, OWN | RECORDS) == ()

@@ -1,4 +1,4 @@
-"""A backward that a library can carry: calls of the library's operators.
+"""A backward that a library can carry: calls of the library's operators, with flat arguments.
 
     def save(ctx, inputs, output):
         ctx.factor = inputs[1]
@@ -19,10 +19,12 @@ import ast
 import inspect
 import textwrap
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from ...model import Parameter, Record
+from ...model import MISSING, Codec, Leaf, Lowered, Node, Record, flat_width
 from ...registry import Entry, registry
 from ..ir.interface import Flat
 
@@ -46,60 +48,59 @@ def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ..
     definition = None if entry.registered is None else entry.registered.definition
     if definition is None or definition.backward is None or entry.lowered is None:
         return ()
-    if entry.lowered.path != "direct":
-        return ()
-    count = len(entry.lowered.arguments)
     try:
-        saved = _Saved(count, len(entry.lowered.returns))
+        saved = _Saved(entry.flat())
         if definition.setup_context is not None:
             saved.read(definition.setup_context)
-        found = _Backward(saved, declared).read(definition.backward)
+        return _Backward(saved, declared).read(definition.backward)
     except (_Other, OSError, SyntaxError):
         return ()
-    return found if len(found) == count else ()
 
 
 def formula_calling(
     operator: str, entry: Entry, passed: Sequence[Term], gradients: Sequence[str]
 ) -> tuple[Term | None, ...]:
-    """The formula that is one call of an operator, which returns the gradients of some arguments.
-
-    Empty for an op whose `setup_context` sees the arguments unlike its schema has them.
-    """
-    if entry.lowered is None or entry.lowered.path != "direct":
-        return ()
+    """The formula that is one call of an operator: it returns the gradients of some arguments."""
     call: Term = ("call", operator, *passed)
     terms: dict[str, Term] = {
         name: ("item", call, i) if len(gradients) > 1 else call for i, name in enumerate(gradients)
     }
-    return tuple(terms.get(argument.name) for argument in entry.lowered.arguments)
+    return tuple(terms.get(argument.name) for argument in entry.flat().arguments)
 
 
-def why_left_behind(entry: Entry) -> str:
-    """Why `formula_of` found none: "because parameter 'cfg' is a dataclass"."""
-    lowered = entry.flat()
-    if lowered.path == "direct":
-        return "which does more than call the library's operators"
-    for parameter in lowered.signature.parameters:
-        if is_ := _unlike_schema(parameter):
-            return f"because parameter {parameter.name!r} is {is_}"
-    return "because a parameter has a default that its schema cannot express"
+@dataclass(frozen=True)
+class _Parts:
+    """A dataclass or NamedTuple as a body sees it; `present` if it may be None."""
+
+    node: Record
+    present: Term | None
+    fields: list[Any]
 
 
-def _unlike_schema(parameter: Parameter) -> str:
-    """What a parameter is, if setup_context and backward see it unlike the schema has it."""
-    node = parameter.node
-    if isinstance(node, Record):
-        return f"a {node.kind}"
-    if node.codec is not None:
-        return "a Literal" if node.codec.cls is None else "an Enum"
-    if node.container == "tuple":
-        return "a tuple"
-    return "" if parameter.kind == "positional-or-keyword" else parameter.kind
+def _structure(node: Node, kind: str, index: Iterator[int]) -> Any:
+    """A parameter or a result as it is before it is flattened, of `("input", 0)` and the like."""
+    if isinstance(node, Leaf):
+        return (kind, next(index))
+    present = (kind, next(index)) if node.optional else None
+    return _Parts(node, present, [_structure(f.node, kind, index) for f in node.fields])
+
+
+def _enum(leaf: Leaf | None) -> Codec | None:
+    """What a schema carries for an Enum; all else it carries as it is."""
+    codec = None if leaf is None else leaf.codec
+    return None if codec is None or codec.cls is None else codec
+
+
+def _listed(value: Any) -> Any:
+    """A tuple as the list of its elements."""
+    is_tuple = isinstance(value, _Parts) and value.node.kind != "dataclass"
+    return value.fields if is_tuple else value
 
 
 class _Evaluator:
     """Evaluates straight-line code over terms; a tuple of terms stands as a list."""
+
+    ctx: str
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
@@ -138,8 +139,9 @@ class _Evaluator:
         raise _Other
 
     def unpacked(self, value: Any, count: int) -> list[Any]:
-        if isinstance(value, list) and len(value) == count:
-            return value
+        parts = _listed(value)
+        if isinstance(parts, list) and len(parts) == count:
+            return parts
         if isinstance(value, tuple) and value[0] == "call":
             return [("item", value, i) for i in range(count)]
         raise _Other
@@ -151,8 +153,13 @@ class _Evaluator:
             return self.names[node.id]
         if isinstance(node, (ast.Tuple, ast.List)):
             return [self.value(element) for element in node.elts]
+        if isinstance(node, ast.Attribute) and not self.is_ctx(node.value):
+            whole = self.value(node.value)
+            names = [f.name for f in whole.node.fields] if isinstance(whole, _Parts) else []
+            if node.attr in names:
+                return whole.fields[names.index(node.attr)]
         if isinstance(node, ast.Subscript):
-            whole, at = self.value(node.value), self.value(node.slice)
+            whole, at = _listed(self.value(node.value)), self.value(node.slice)
             if isinstance(whole, list) and isinstance(at, tuple) and at[0] == "value":
                 index = at[1]
                 if isinstance(index, int) and -len(whole) <= index < len(whole):
@@ -162,20 +169,27 @@ class _Evaluator:
     def other(self, _node: ast.expr) -> Any:
         raise _Other
 
+    def is_ctx(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id == self.ctx
+
 
 class _Saved(_Evaluator):
     """Reads setup_context: which attributes and tensors it saves."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, lowered: Lowered) -> None:
         super().__init__()
-        self.inputs = [("input", i) for i in range(inputs)]
-        each = [("output", i) for i in range(outputs)]
-        self.output: Any = each[0] if outputs == 1 else each
+        self.lowered = lowered
+        index, returns = count(), lowered.signature.returns
+        parameters = lowered.signature.parameters
+        self.inputs = [_structure(p.node, "input", index) for p in parameters]
+        self.output = None if returns is None else _structure(returns, "output", count())
         self.attributes: dict[str, Any] = {}
         self.tensors: list[Any] = []
 
     def read(self, fn: Callable[..., Any]) -> None:
         names, body = self.begin(fn)
+        if len(names) != 3:
+            raise _Other
         self.ctx, given, output = names
         self.names = {given: self.inputs, output: self.output}
         for statement in body:
@@ -200,9 +214,6 @@ class _Saved(_Evaluator):
             raise _Other
         self.tensors = [self.value(argument) for argument in call.args]
 
-    def is_ctx(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == self.ctx
-
 
 class _Backward(_Evaluator):
     """A backward's gradients, as terms."""
@@ -223,13 +234,32 @@ class _Backward(_Evaluator):
         if not isinstance(last, ast.Return) or last.value is None:
             raise _Other
         found = self.value(last.value)
-        count = len(self.saved.inputs)
+        parameters = self.saved.lowered.signature.parameters
         gradients = found if isinstance(found, list) else [found]
-        if len(gradients) == 1 and count > 1:
-            gradients = self.unpacked(gradients[0], count)
-        if any(isinstance(g, list) or (g is not None and g[0] == "value") for g in gradients):
-            raise _Other
-        return tuple(gradients)
+        if len(gradients) != len(parameters):
+            # One record may be given as its parts, and one call may give all gradients.
+            gradients = [found] if len(parameters) == 1 else self.unpacked(found, len(parameters))
+        pairs = zip(parameters, gradients, strict=True)
+        return tuple(term for p, gradient in pairs for term in self.gradient(p.node, gradient))
+
+    def gradient(self, node: Node, found: Any) -> Iterator[Term | None]:
+        """One per flat argument, as `lowering.gradients` has them."""
+        if found is None:
+            yield from [None] * flat_width(node)
+        elif isinstance(node, Leaf):
+            if not isinstance(found, tuple) or found[0] == "value":
+                raise _Other
+            yield found
+        else:
+            yield from [None] * node.optional
+            named = found if isinstance(found, dict) and node.kind != "tuple" else {}
+            listed = found if isinstance(found, list) and node.kind != "dataclass" else []
+            names = [field.name for field in node.fields]
+            if not (len(listed) == len(names) or (named and named.keys() <= {*names})):
+                raise _Other
+            parts = listed or [named.get(name) for name in names]
+            for field, part in zip(node.fields, parts, strict=True):
+                yield from self.gradient(field.node, part)
 
     def other(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -239,18 +269,53 @@ class _Backward(_Evaluator):
                 return self.saved.attributes[node.attr]
         if isinstance(node, ast.Call):
             return self.called(node)
+        if isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            return dict(zip(keys, map(self.value, node.values), strict=True))
         raise _Other
 
     def called(self, node: ast.Call) -> Term:
         op = self.operator(node.func)
         if node.keywords or op is None or op.name not in self.declared:
             raise _Other
+        lowered = op.flat()
         arguments = [self.value(argument) for argument in node.args]
-        if any(isinstance(argument, list) for argument in arguments):
+        if len(arguments) > len(lowered.signature.parameters):
             raise _Other
-        # None is an argument here, not a missing gradient.
-        passed = [("value", None) if argument is None else argument for argument in arguments]
+        pairs = zip(lowered.signature.parameters, arguments, strict=False)
+        passed = [term for p, argument in pairs for term in self.passed(p.node, argument)]
+        if any(a.default is MISSING for a in lowered.arguments[len(passed) :]):
+            raise _Other
         return ("call", op.name, *passed)
+
+    def passed(self, node: Node, value: Any) -> Iterator[Term]:
+        """What the schema of an operator gets for a value: one term per flat argument."""
+        if isinstance(node, Leaf):
+            if value is not None and _enum(node) != self.enum(value):
+                raise _Other
+            # None is an argument here, not a missing gradient.
+            yield ("value", None) if value is None else value
+            return
+        if node.optional:
+            present = value.present if isinstance(value, _Parts) else None
+            yield present or ("value", value is not None)
+        if value is None and node.optional:
+            yield from [("value", None)] * (flat_width(node) - 1)
+            return
+        parts = _listed(value) if node.kind == "tuple" else None
+        if isinstance(value, _Parts) and value.node.cls is node.cls:
+            parts = value.fields if value.present is None or node.optional else None
+        if not isinstance(parts, list) or len(parts) != len(node.fields):
+            raise _Other
+        for field, part in zip(node.fields, parts, strict=True):
+            yield from self.passed(field.node, part)
+
+    def enum(self, value: Any) -> Codec | None:
+        """The Enum that a value is a member of, where a body sees it."""
+        if not isinstance(value, tuple):
+            raise _Other
+        arguments = self.saved.lowered.arguments
+        return _enum(arguments[value[1]].leaf) if value[0] == "input" else None
 
     def operator(self, node: ast.expr) -> Entry | None:
         """The op that an expression names: `scale`, `ops.scale`, `torch.ops.mylib.scale`."""
@@ -261,4 +326,8 @@ class _Backward(_Evaluator):
         for part in path[1:]:
             value = getattr(value, part, None)
         entry = registry.find(value)
-        return entry if entry is not None and entry.lowered is not None else None
+        if entry is None or entry.lowered is None:
+            return None
+        # Beside its function, the operator itself takes records apart.
+        is_flat = entry.lowered.path == "flattened" and value is not entry.handle
+        return None if is_flat else entry
