@@ -1,6 +1,7 @@
 """Ops with a dataclass, an Enum and a NamedTuple, through each way into a library."""
 
 import importlib.util
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from opforge import native
 from opforge.shipping import command
+from support.native.config_bodies import Act
 from support.processes import ROOT, WITHOUT_PLUGINS, environment, python
 from support.uncompiled import Uncompiled
 
@@ -46,6 +48,20 @@ def test_every_backward_is_carried(built):
     assert not [note for note in built.notes if "backward" in note]
 
 
+def test_a_python_enum_is_one_enum_of_the_library_with_all_its_members(built):
+    header = (built.folder / "include" / "configs.h").read_text()
+    assert re.findall(r"CONFIGS_(ACT_\w+) = (\d)", header) == [
+        ("ACT_SQUARE", "0"), ("ACT_TANH", "1"), ("ACT_ABS", "2"),
+    ]  # fmt: skip
+    assert header.count("} configs_Act;") == 1
+    assert not re.findall(r"configs_\w+_act\b", header)
+    assert "configs_activated(const OpforgeTensor *x, configs_Act act" in header
+    assert "act: CONFIGS_ACT_TANH or CONFIGS_ACT_ABS\n" in header
+    header = (built.folder / "include" / "configs.hpp").read_text()
+    assert re.findall(r"enum class (\w*[Aa]ct)\b", header) == ["Act"]
+    assert "const opforge::Tensor &x, Act act, opforge::Tensor &out" in header
+
+
 @pytest.mark.usefixtures("built")
 def test_a_loaded_library_and_tvm_ffi_give_what_eager_gives(folder):
     call(folder, "calls_here.py")
@@ -58,6 +74,8 @@ def test_a_wheel_gives_what_eager_gives(folder):
     (wheel,) = (folder / "wheelhouse").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
+    stub = (folder / "site" / "configs" / "__init__.pyi").read_text()
+    assert f"act: Literal[{Act.TANH.value}, {Act.ABS.value}]" in stub
     call(folder, "calls_wheel.py")
 
 

@@ -6,7 +6,7 @@ The library is not opened: it may be for a different machine.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import NotALibrary, StaleLibrary
@@ -14,8 +14,9 @@ from ..native.artifacts import build_record
 from ..native.artifacts.build_record import stamp_path
 from ..native.artifacts.sums import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
+from ..native.ir.cases import chosen
 from ..native.ir.interface import Op
-from ..native.library.manifest_reader import Manifest, as_asked
+from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked
 from ..native.library.shared_library import find_library, rebuild, refuse_other_format
 from ..native.library.whole_file import complete_build, refuse_damaged
 from .names import check_package_name
@@ -77,7 +78,7 @@ def read_built(path: Path) -> BuiltLibrary:
     platform = platform_of(binaries)
     manifest = Manifest(described, str(path))
     _check_builds(file, manifest, binaries)
-    ops = [one.op for one in manifest.ops]
+    ops = [_with_built_values(one) for one in manifest.ops]
     refused = {op.name: unadapted(op) for op in ops}
     served = tuple(op for op in ops if not refused[op.name])
     if not served:
@@ -88,6 +89,16 @@ def read_built(path: Path) -> BuiltLibrary:
         )
     notes = [f"{op} is left out: {why}" for op, why in refused.items() if why]
     return BuiltLibrary(name, manifest.archs, served, platform, files, tuple(notes))
+
+
+def _with_built_values(op: ManifestOp) -> Op:
+    """With those values of its choices that the library was built for."""
+    arguments = []
+    for argument in op.op.arguments:
+        told = chosen(op.cases, argument.name) if len(argument.values) > 1 else ()
+        values = tuple(value for i, value in enumerate(argument.values) if i in told)
+        arguments.append(replace(argument, values=values or argument.values))
+    return replace(op.op, arguments=tuple(arguments))
 
 
 def _rebuild(file: Path, record: Path) -> str:

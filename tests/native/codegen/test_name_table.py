@@ -53,6 +53,17 @@ def test_an_enum_and_a_function_of_two_operators():
         assert "a function and an enum would be called" in refusal(*ops)
 
 
+def test_two_enums_of_python_that_have_one_name():
+    first, second = chosen("a", "b"), chosen("c", "d")
+    mode = replace(first.params[1], enum="Mode")
+    other = replace(mode, name="d", labels=("SILU", *mode.labels[1:]))
+    first = replace(first, params=(first.params[0], mode))
+    second = replace(second, params=(second.params[0], other))
+    said = refusal(first, second)
+    assert "two enums would be called demo_Mode: this one and that of demo::a" in said
+    assert "fix: rename the Enum Mode" in said
+
+
 def test_enums_that_would_share_a_name_in_cplusplus_only():
     assert "two enums would be called a_mode in C++" in refusal(chosen("a", "mode", "mode_"))
 

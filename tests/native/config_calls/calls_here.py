@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import opforge
+from support.native.config_bodies import Act
 from support.native.config_calls import by_autograd, compare, compare_keyword_only
 
 
@@ -13,6 +14,8 @@ def test_autograd_takes_the_backward_that_a_loaded_library_carries(dist, adapter
     loaded = opforge.load(dist, host_memory=True, adapter=adapter)
     compare(by_autograd)
     compare_keyword_only(torch.ops.configs.signed)
+    with pytest.raises(RuntimeError, match="act is SQUARE"):
+        torch.ops.configs.activated(torch.ones(3, 5), Act.SQUARE.value)
     loaded.close()
     loaded.unload()
 

@@ -291,7 +291,7 @@ def test_a_dataclass_is_rebuilt_from_its_leaves(make_op):
     assert [p.name for p in found.params] == [
         "x", "cfg__scale", "cfg__inner__k", "cfg__inner__weight", "cfg__mode",
     ]  # fmt: skip
-    assert found.params[-1].labels == ("SLOW", "FAST")
+    assert found.params[-1].labels == ("FAST", "SLOW")
     x, weight = torch.zeros(3), torch.zeros(2)
     leaves = {"x": x, "cfg__scale": 0.5, "cfg__inner__weight": weight}
     args, kwargs = found.arguments(found.cases[-1], leaves)

@@ -6,12 +6,13 @@ import textwrap
 
 from ...notebook import counted
 from ..ir.abi import ABI, MAX_RANK
+from ..ir.cases import chosen
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
 from ..ir.program import Library
 from .coverage_text import source
 from .names import comment, macro
-from .signature import CSignature
+from .signature import CSignature, enums
 from .templates import fill
 
 _FORCED = (
@@ -30,14 +31,15 @@ _LISTED = (
 
 def header(library: Library, archs: str) -> str:
     """`include/NAME.h`."""
-    enums = [_enum(CSignature(library.name, op), p) for op in library.ops for p in _choices(op)]
     return fill(
         "header.h",
         name=library.name,
         guard=macro(library.name),
         abi=ABI,
         summary=f"{summary(library, archs)}.",
-        enums="".join(f"{enum}\n\n" for enum in enums),
+        enums="".join(
+            f"{_enum(CSignature(library.name, op), p)}\n\n" for op, p in enums(library.ops)
+        ),
         operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),
     )
 
@@ -45,10 +47,6 @@ def header(library: Library, archs: str) -> str:
 def summary(library: Library, archs: str) -> str:
     """`3 operators for sm_80, sm_90`."""
     return f"{counted(len(library.ops), 'operator')} for {archs}"
-
-
-def _choices(op: Op) -> list[ChoiceParam]:
-    return [p for p in op.params if isinstance(p, ChoiceParam)]
 
 
 def _enum(signature: CSignature, param: ChoiceParam) -> str:
@@ -116,7 +114,10 @@ def _parameter(op: Op, signature: CSignature, param: Param) -> str:
     if isinstance(param, ScalarParam):
         half = " (rounded to it)" if param.dtype in {"fp16", "bf16"} else ""
         return f"{name}: {doc or param.dtype}{half}"
-    return f"{name}: {' or '.join(signature.member(param, label) for label in param.labels)}"
+    # Of an Enum, those that it was declared for.
+    taken = chosen(op.cases, param.name) if param.enum else range(len(param.labels))
+    labels = [label for i, label in enumerate(param.labels) if i in taken]
+    return f"{name}: {' or '.join(signature.member(param, label) for label in labels)}"
 
 
 def _tensor(op: Op, name: str) -> str:

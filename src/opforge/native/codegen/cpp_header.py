@@ -7,7 +7,7 @@ from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from ..ir.program import Library
 from .names import comment, distinct, identifier, kept, macro, packed
 from .reserved import is_global
-from .signature import CSignature
+from .signature import CSignature, enums
 from .templates import fill
 
 # Functions of the library, which no operator may be called.
@@ -24,7 +24,7 @@ def cplusplus_header(library: Library) -> str:
         name=library.name,
         namespace=namespace(library.name),
         guard=macro(library.name),
-        enums="".join(f"\n{enum}\n" for op in made for enum in op.enums()),
+        enums="".join(f"\n{_Operation(library, op).enum(p)}\n" for op, p in enums(library.ops)),
         operations="".join(f"\n{function}\n" for op in made for function in op.functions()),
     )
 
@@ -42,6 +42,8 @@ def function_name(op: Op) -> str:
 
 def enum_name(op: Op, param: ChoiceParam) -> str:
     """What the enum of a choice is called there."""
+    if param.enum:
+        return kept(param.enum, OWN | {"opforge", "std"})
     return identifier(f"{op.name}_{param.name}")
 
 
@@ -66,9 +68,6 @@ class _Operation:
             for i, name in enumerate(op.outputs)
         ]
 
-    def enums(self) -> list[str]:
-        return [self._enum(p) for p in self._op.params if isinstance(p, ChoiceParam)]
-
     def functions(self) -> list[str]:
         made = []
         for forced in (False, True):
@@ -81,7 +80,7 @@ class _Operation:
         said = "In the order in which they are tried."
         return [*made, _function(said, "opforge::Implementations", name, [], body)]
 
-    def _enum(self, param: ChoiceParam) -> str:
+    def enum(self, param: ChoiceParam) -> str:
         # In lower case, because NULL, NAN or EOF may be macros.
         names = distinct([label.lower() for label in param.labels])
         members = [

@@ -11,7 +11,7 @@ from ..ir.interface import ChoiceParam, Op
 from ..ir.program import Library
 from .cpp_header import OWN, enum_name, function_name
 from .scope import refused
-from .signature import CSignature
+from .signature import CSignature, enums
 from .templates import runtime
 
 _FUNCTION, _ENUM, _VALUE = "function", "enum", "enum value"
@@ -73,13 +73,22 @@ def _check_c(library: Library) -> None:
             held = table.other(function, _FUNCTION, op)
             if held is not None:
                 raise _clash(op, function, _FUNCTION, held)
+    every = enums(library.ops)
+    for op, param in every:
+        signature = CSignature(library.name, op)
+        named = [(signature.enum(param), _ENUM)]
+        named += [(signature.member(param, label), _VALUE) for label in param.labels]
+        for name, kind in named:
+            held = table.other(name, kind, op)
+            if held is not None:
+                raise _clash(op, name, kind, held, param)
+    of_python = {param.enum: (op, param) for op, param in every if param.enum}
+    for op in library.ops:
         for param in _choices(op):
-            named = [(signature.enum(param), _ENUM)]
-            named += [(signature.member(param, label), _VALUE) for label in param.labels]
-            for name, kind in named:
-                held = table.other(name, kind, op)
-                if held is not None:
-                    raise _clash(op, name, kind, held, param)
+            other, known = of_python.get(param.enum, (op, param))
+            if known.labels[: len(param.labels)] != param.labels:
+                name = CSignature(library.name, op).enum(param)
+                raise _clash(op, name, _ENUM, _Holder(_ENUM, other), param)
 
 
 def _clash(
@@ -99,7 +108,8 @@ def _clash(
         return refused(
             op, what, fix="rename the operator, or give the library another name", **more
         )
-    return refused(op, what, fix="rename the parameter", parameter=param.name, **more)
+    fix = f"rename the Enum {param.enum}" if param.enum else "rename the parameter"
+    return refused(op, what, fix=fix, parameter=param.name, **more)
 
 
 def _check_cplusplus(library: Library) -> None:
@@ -111,20 +121,20 @@ def _check_cplusplus(library: Library) -> None:
             held = table.other(name, _FUNCTION, op)
             if held is not None:
                 raise _told(op, f"two functions would be called {name} in C++", held)
-    for op in library.ops:
-        for param in _choices(op):
-            name = enum_name(op, param)
-            held = table.other(name, _ENUM, op)
-            if held is not None:
-                first = "two enums" if held.kind == _ENUM else "a function and an enum"
-                raise _told(op, f"{first} would be called {name} in C++", held, param)
+    for op, param in enums(library.ops):
+        name = enum_name(op, param)
+        held = table.other(name, _ENUM, op)
+        if held is not None:
+            first = "two enums" if held.kind == _ENUM else "a function and an enum"
+            raise _told(op, f"{first} would be called {name} in C++", held, param)
 
 
 def _told(op: Op, what: str, held: _Holder, param: ChoiceParam | None = None) -> BadProgram:
     found = held.who + (f" ({held.op.location})" if held.op is not None else "")
     if param is None:
         return refused(op, what, found=found, fix="rename one of the operators")
-    return refused(op, what, found=found, fix="rename the parameter", parameter=param.name)
+    fix = f"rename the Enum {param.enum}" if param.enum else "rename the parameter"
+    return refused(op, what, found=found, fix=fix, parameter=param.name)
 
 
 def _choices(op: Op) -> list[ChoiceParam]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, packed, part
@@ -10,6 +12,22 @@ from .names import distinct, macro, packed, part
 _TAKEN = frozenset({"implementation", "stream", "bytes", "operation"})
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
+
+
+def enums(ops: Sequence[Op]) -> list[tuple[Op, ChoiceParam]]:
+    """The enums of a library, each with an operator that takes it.
+
+    One that several share has the most values that any of them takes.
+    """
+    found: dict[tuple[str, ...], tuple[Op, ChoiceParam]] = {}
+    for op in ops:
+        for param in op.params:
+            if isinstance(param, ChoiceParam):
+                key = (param.enum,) if param.enum else (op.name, param.name)
+                held = found.setdefault(key, (op, param))
+                if len(held[1].labels) < len(param.labels):
+                    found[key] = (op, param)
+    return list(found.values())
 
 
 class CSignature:
@@ -24,10 +42,15 @@ class CSignature:
         self.names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
 
     def enum(self, param: ChoiceParam) -> str:
+        """`mylib_silu_activation`; of a Python Enum `mylib_Activation`."""
+        if param.enum:
+            return f"{self._library}_{part(param.enum)}"
         return f"{self.function}_{part(param.name)}"
 
     def member(self, param: ChoiceParam, label: str) -> str:
-        """`MYLIB_SILU_ACTIVATION_RELU`."""
+        """`MYLIB_SILU_ACTIVATION_RELU`, `MYLIB_ACTIVATION_RELU`."""
+        if param.enum:
+            return macro(self._library, param.enum, label)
         return macro(self._library, self._op.name, param.name, label)
 
     def call(self, *, forced: bool = False) -> str:

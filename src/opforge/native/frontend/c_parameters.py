@@ -47,8 +47,9 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
         else:
             union = _union(leaf for _, leaf in said)
             if union.asked or len(union.values) > 1:
-                params.append(_choice(argument, union))
-                values[argument.name] = union.values
+                shared = _members(argument, union)
+                params.append(_choice(argument, shared or union, is_shared=shared is not None))
+                values[argument.name] = (shared or union).values
             else:
                 # A leaf without a value stands below a record that is always None.
                 constants[argument.name] = union.values[0] if union.values else None
@@ -199,7 +200,16 @@ def _union(leaves: Iterator[LeafDeclaration]) -> Choices:
     )
 
 
-def _choice(argument: FlatArgument, union: Choices) -> ChoiceParam:
+def _members(argument: FlatArgument, union: Choices) -> Choices | None:
+    """Of a parameter that is an Enum all members, and None where that is declared."""
+    codec = None if argument.leaf is None else argument.leaf.codec
+    if codec is None or codec.cls is None:
+        return None
+    members, others = [*codec.cls], [v for v in union.values if not isinstance(v, codec.cls)]
+    return choices([*members, *others]) if others in ([], [None]) else None
+
+
+def _choice(argument: FlatArgument, union: Choices, *, is_shared: bool) -> ChoiceParam:
     labels: list[str] = []
     for value in union.values:
         label = stem = _label(value)
@@ -208,7 +218,10 @@ def _choice(argument: FlatArgument, union: Choices) -> ChoiceParam:
             count += 1
             label = f"{stem}_{count}"
         labels.append(label)
-    return ChoiceParam(argument.name, tuple(labels), union.written, one_of(union.written))
+    enum_name = type(union.values[0]).__name__ if is_shared else ""
+    return ChoiceParam(
+        argument.name, tuple(labels), union.written, one_of(union.written), enum_name
+    )
 
 
 def _label(value: Any) -> str:

@@ -8,6 +8,7 @@ each launch                                     variants, by alignment, divisibi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .expr import Term
@@ -188,3 +189,8 @@ class Case:
     # The outputs that were declared. The strides of one are variables of the case; its sizes are
     # those of the inputs, or names for what the body computes.
     returns: tuple[TensorCase, ...] = ()
+
+
+def chosen(cases: Iterable[Case], name: str) -> set[int]:
+    """The indices of a choice's values that some case has; an Enum has members that none has."""
+    return {index for case in cases for choice, index in case.choices if choice == name}

@@ -46,6 +46,9 @@ class ChoiceParam:
     """One of a few values, a generated enum in C: `labels` end C identifiers.
 
     activation: native.choice("relu", None) -> labels ("RELU", "NONE"), values ("'relu'", "None")
+
+    `enum` names the Python Enum whose members the values are, all of them and in its order, so that
+    all parameters of that type share one enum; None may follow them.
     """
 
     kind: ClassVar = "choice"
@@ -53,6 +56,7 @@ class ChoiceParam:
     labels: tuple[str, ...]
     values: tuple[str, ...]
     doc: str = ""
+    enum: str = ""
 
 
 Param = TensorParam | ScalarParam | ChoiceParam
