@@ -62,6 +62,14 @@ def test_a_python_enum_is_one_enum_of_the_library_with_all_its_members(built):
     assert "const opforge::Tensor &x, Act act, opforge::Tensor &out" in header
 
 
+def test_fields_of_named_tuples_have_their_names(built):
+    header = (built.folder / "include" / "configs.h").read_text()
+    assert "float window__low, float window__high, OpforgeTensor *value, OpforgeTensor *slope" in (
+        " ".join(header.split())
+    )
+    assert re.search(r"configs_shaped_backward\(const OpforgeTensor \*grad_value,", header)
+
+
 @pytest.mark.usefixtures("built")
 def test_a_loaded_library_and_tvm_ffi_give_what_eager_gives(folder):
     call(folder, "calls_here.py")
@@ -75,6 +83,8 @@ def test_a_wheel_gives_what_eager_gives(folder):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     stub = (folder / "site" / "configs" / "__init__.pyi").read_text()
+    assert "class Shaped(NamedTuple):\n    value: Tensor\n    slope: Tensor\n" in stub
+    assert "window__low: float | None, window__high: float | None) -> Shaped:" in stub
     assert f"act: Literal[{Act.TANH.value}, {Act.ABS.value}]" in stub
     call(folder, "calls_wheel.py")
 

@@ -16,10 +16,10 @@ from opforge.shipping.platform_tag import Platform
 Argument = SchemaArgument
 
 
-def op(*arguments, name="f", returns=("Tensor",), doc="", schema="ns::f() -> ()"):
+def op(*arguments, name="f", returns=("Tensor",), doc="", schema="ns::f() -> ()", result=()):
     return Op(
         name=name, torch_name=f"ns::{name}", location="ops.py:1", params=(), outputs=(),
-        doc=doc, schema=schema, arguments=arguments, returns=returns,
+        doc=doc, schema=schema, arguments=arguments, returns=returns, result=result,
     )  # fmt: skip
 
 
@@ -67,6 +67,34 @@ def test_a_signature_is_the_schemas(arguments, returns, expected):
     files = files_of(op(*arguments, returns=returns))
     assert signatures(files["__init__.py"])["f"] == expected
     assert signatures(files["__init__.pyi"])["f"] == expected
+
+
+RESULT = ("Both", "value", "slope")
+TWO = ("Tensor", "Tensor?")
+
+
+def test_a_named_tuple_is_a_class_of_the_package():
+    one, other = (op(name=name, returns=TWO, result=RESULT) for name in "fg")
+    for text in (files := files_of(one, other))["__init__.py"], files["__init__.pyi"]:
+        assert (
+            text.count("class Both(NamedTuple):\n    value: Tensor\n    slope: Tensor | None\n")
+            == 1
+        )
+        assert signatures(text)["g"] == "() -> Both"
+    assert "return Both(*_op_f())" in files["__init__.py"]
+    assert "'Both', " in files["__init__.py"]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [("Tensor", "value", "slope"), ("f", "value", "slope"), ("Both", "a", "lambda"),
+     ("Both", "_a", "b"), ("Both", "value", "other")],
+)  # fmt: skip
+def test_a_class_that_the_package_cannot_have_is_a_plain_tuple(result):
+    first = op(name="a", returns=TWO, result=RESULT)
+    text = files_of(first, op(returns=TWO, result=result))["__init__.py"]
+    assert signatures(text)["f"] == "() -> tuple[Tensor, Tensor | None]"
+    assert "return _op_f()" in text
 
 
 def test_a_function_gives_way_to_a_module_of_the_package():

@@ -18,7 +18,7 @@ from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_calling, formula_of
-from .frontend.c_parameters import merge, output_docs
+from .frontend.c_parameters import merge, output_docs, result_of
 from .frontend.declare import asked_backward
 from .frontend.expand import Declared, expand
 from .frontend.implementations import join
@@ -170,6 +170,7 @@ def _plan_op(
         schema=schema_of(entry),
         arguments=schema_arguments(entry, joined),
         returns=schema_returns(entry),
+        result=result_of(entry.flat()),
         implementations=tuple(served),
     )
     return op, dataclasses.replace(found, signature=entry.flat().signature)

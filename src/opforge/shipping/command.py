@@ -11,7 +11,7 @@ from ..notebook import counted, size
 from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary, read_built
 from .names import package_name
-from .package import callable_ops, package_files
+from .package import callable_ops, package_files, result_classes
 from .rules import no_gradient
 from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
@@ -110,7 +110,14 @@ def _notes(library: BuiltLibrary) -> list[str]:
         for op in library.ops
         if op.formula and (why := no_gradient(op, library.ops))
     ]
-    return [*library.notes, *reach, *without, *_about(library.platform.notes)]
+    results = result_classes(library)
+    plain = [
+        f"{op.torch_name} returns a plain tuple there: its {op.result[0]} has a name or fields "
+        "that the package cannot give it"
+        for op in callable_ops(library)
+        if op.result and op.name not in results
+    ]
+    return [*library.notes, *reach, *without, *plain, *_about(library.platform.notes)]
 
 
 def _about(platform_notes: Iterable[str]) -> list[str]:

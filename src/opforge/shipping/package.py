@@ -11,6 +11,7 @@ import inspect
 import keyword
 import math
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..native.codegen.templates import with_constants
@@ -25,8 +26,8 @@ _TYPES = {
 _HANDED_ON = ("get_cmake_dir", "get_include", "get_library")
 # What the module and its stub import, and the types that they write.
 _USED = frozenset({
-    "Literal", "TYPE_CHECKING", "Tensor", "annotations", "bool", "dtype", "float", "int", "str",
-    "tuple",
+    "Literal", "NamedTuple", "TYPE_CHECKING", "Tensor", "annotations", "bool", "dtype", "float",
+    "int", "str", "tuple",
 })  # fmt: skip
 _HEAD = """
 from __future__ import annotations
@@ -67,6 +68,37 @@ def callable_ops(library: BuiltLibrary) -> list[Op]:
     return [op for op in free if _is_free(op.name) and _is_writable(op)]
 
 
+def result_classes(library: BuiltLibrary) -> dict[str, str]:
+    """By operator, the class that its function returns, with the fields that the source's has."""
+    ops = callable_ops(library)
+    functions = {op.name for op in ops}
+    made: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    found: dict[str, str] = {}
+    for op in ops:
+        if not op.result or len(op.result) != len(op.returns) + 1:
+            continue
+        name, *fields = op.result
+        fits = all(_is_name(field) and field[0] != "_" for field in fields)
+        if _is_free(name) and name not in functions and fits:
+            content = (op.result, op.returns)
+            if made.setdefault(name, content) == content:
+                found[op.name] = name
+    return found
+
+
+def _class(op: Op) -> str:
+    name, *fields = op.result
+    pairs = zip(fields, op.returns, strict=True)
+    return "\n".join([f"class {name}(NamedTuple):", *(f"    {n}: {_type(t)}" for n, t in pairs)])
+
+
+def _classes(library: BuiltLibrary) -> list[str]:
+    """Their texts, each once."""
+    named = result_classes(library)
+    texts = {named[op.name]: _class(op) for op in library.ops if op.name in named}
+    return list(texts.values())
+
+
 def _is_free(name: str) -> bool:
     taken = name in _HANDED_ON or name in _USED
     return _is_name(name) and not taken and name[0] != "_"
@@ -89,19 +121,33 @@ def _is_name(text: str) -> bool:
 
 
 def _module(library: BuiltLibrary, version: str) -> str:
-    ops = callable_ops(library)
-    names = sorted([*_HANDED_ON, *(op.name for op in ops)])
-    parts = [f'"""{_summary(library)}"""', _HEAD]
+    ops, results = callable_ops(library), result_classes(library)
+    names = sorted({*_HANDED_ON, *(op.name for op in ops), *results.values()})
+    parts = [f'"""{_summary(library)}"""', _with_imports(_HEAD, results)]
     parts.append(f"__version__ = {version!r}\n__all__ = {names!r}\n")
     parts += [f"_op_{op.name} = _library.operator({op.torch_name!r})" for op in ops]
-    return "\n".join([*parts, *(_function(op) for op in ops)]) + "\n"
+    parts += [f"\n\n{text}" for text in _classes(library)]
+    return "\n".join([*parts, *(_function(op, results.get(op.name, "")) for op in ops)]) + "\n"
+
+
+def _with_imports(head: str, results: Mapping[str, str]) -> str:
+    return (
+        head.replace("import TYPE_CHECKING", "import TYPE_CHECKING, NamedTuple").replace(
+            "\nfrom typing import Literal", "\nfrom typing import Literal, NamedTuple"
+        )
+        if results
+        else head
+    )
 
 
 def _stub(library: BuiltLibrary) -> str:
-    parts = [f'"""{_summary(library)}"""', _STUB_HEAD, "__version__: str\n"]
+    results = result_classes(library)
+    head = _with_imports(_STUB_HEAD, results)
+    parts = [f'"""{_summary(library)}"""', head, "__version__: str\n", *_classes(library)]
     parts += [f"def {name}() -> str: ..." for name in _HANDED_ON]
     parts += [
-        f"{_signature(op, stub=True)}\n{_docstring(op)}\n    ..." for op in callable_ops(library)
+        f"{_signature(op, results.get(op.name, ''), stub=True)}\n{_docstring(op)}\n    ..."
+        for op in callable_ops(library)
     ]
     return "\n".join(parts) + "\n"
 
@@ -123,13 +169,14 @@ def _summary(library: BuiltLibrary) -> str:
     return f"The operators of lib{library.name}.so, for {library.built_for}."
 
 
-def _function(op: Op) -> str:
+def _function(op: Op, result: str) -> str:
     passed = [f"{a.name}={a.name}" if a.keyword_only else a.name for a in op.arguments]
-    call = f"    return _op_{op.name}({', '.join(passed)})"
-    return "\n".join(["", "", _signature(op), _docstring(op), call])
+    call = f"_op_{op.name}({', '.join(passed)})"
+    returned = f"    return {result}(*{call})" if result else f"    return {call}"
+    return "\n".join(["", "", _signature(op, result), _docstring(op), returned])
 
 
-def _signature(op: Op, *, stub: bool = False) -> str:
+def _signature(op: Op, result: str = "", *, stub: bool = False) -> str:
     parts: list[str] = []
     for argument in op.arguments:
         if argument.keyword_only and "*" not in parts:
@@ -138,7 +185,8 @@ def _signature(op: Op, *, stub: bool = False) -> str:
         parts.append(f"{argument.name}: {_annotation(argument)}{given}")
     returned = [_type(kind) for kind in op.returns]
     several = f"tuple[{', '.join(returned)}]" if returned else "None"
-    return f"def {op.name}({', '.join(parts)}) -> {returned[0] if len(returned) == 1 else several}:"
+    result = result or (returned[0] if len(returned) == 1 else several)
+    return f"def {op.name}({', '.join(parts)}) -> {result}:"
 
 
 def _annotation(argument: SchemaArgument) -> str:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from support.native.calling import BUILT
+from support.native.config_bodies import Act
 from support.native.config_calls import by_autograd, compare, compare_keyword_only
 
 
@@ -29,10 +30,19 @@ def test_autograd_takes_the_backward_that_a_wheel_carries(package):
     compare_keyword_only(package.signed)
 
 
-def test_its_functions_take_the_fields_by_name(package):
+def test_its_functions_take_and_return_fields_by_name(package):
+    shaped = package.shaped(torch.ones(3, 5), 0.5, None, Act.ABS.value, False, 0.0, 0.0)
+    assert type(shaped) is package.Shaped
+    assert shaped.value.eq(0.5).all()
+    assert shaped.slope.eq(1).all()
     x = torch.randn(3, 5, requires_grad=True)
     out = package.limited(
-        x, window__low=-1.0, window__high=1.0, cfg__scale=2.0, cfg__bias=torch.zeros(5), cfg__act=3
+        x,
+        window__low=-1.0,
+        window__high=1.0,
+        cfg__scale=2.0,
+        cfg__bias=torch.zeros(5),
+        cfg__act=Act.ABS.value,
     )
     out.sum().backward()
     torch.testing.assert_close(x.grad, 2.0 * x.sign() * ((2 * x).abs() <= 1))

@@ -257,13 +257,14 @@ class Pair(NamedTuple):
         (Tensor, ("out",)),
         (Optional[Tensor], ("out",)),
         (tuple[Tensor, Tensor], ("out0", "out1")),
-        (Pair, ("out0", "out1")),
+        (Pair, ("first", "second")),
+        (tuple[Pair, Tensor], ("out0__first", "out0__second", "out2")),
         (tuple[Tensor], ("out",)),
         (None, ()),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*returns nothing and declares no writes")
-def test_outputs_are_numbered(make_op, returns, names):
+def test_outputs_are_numbered_unless_they_are_fields(make_op, returns, names):
     def fn(x: Tensor) -> returns:
         return x
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
-from ...model import FlatArgument, Lowered
+from ...model import FlatArgument, Lowered, Record, lowered_name
 from ..ir.cases import Bound
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..ir.wording import one_of, spell
@@ -90,7 +90,7 @@ def _factors(declaration: Declaration) -> dict[str, int]:
 
 
 def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
-    """`out`, or `out0`, `out1`, ...; with an underscore where a parameter has the name."""
+    """`out`, or `out0`, `out1`, ..., or the fields; with underscores where a parameter has one."""
     for leaf in lowered.returns:
         if not leaf.is_tensor or leaf.container:
             kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
@@ -100,12 +100,33 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
                 fix="return individual tensors: Tensor, Tensor | None, or a tuple, NamedTuple "
                 "or frozen dataclass of them",
             )
-    count = len(lowered.returns)
-    names = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    paths = [leaf.path.removeprefix("return").removeprefix(".") for leaf in lowered.returns]
+    names = [_output_name(i, path) for i, path in enumerate(paths)]
+    names = ["out"] if names == ["out0"] else names
     taken = {param.name for param in params}
     while taken & set(names):
         names = [f"{name}_" for name in names]
     return tuple(names)
+
+
+def _output_name(index: int, path: str) -> str:
+    """`0` -> out0, `1.0` -> out1, `value` -> value, `0.value` -> out0__value."""
+    if not path.strip("0123456789."):
+        return f"out{index}"
+    return f"{'out' if path[0].isdigit() else ''}{lowered_name(path)}"
+
+
+def result_of(lowered: Lowered) -> tuple[str, ...]:
+    """The class that the op returns, and its fields: `("Both", "value", "slope")`.
+
+    Empty for all but a NamedTuple or dataclass of several tensors.
+    """
+    node = lowered.signature.returns
+    if not isinstance(node, Record) or node.kind == "tuple" or len(node.fields) < 2:
+        return ()
+    if any(isinstance(field.node, Record) for field in node.fields):
+        return ()
+    return (node.cls.__name__, *(field.name for field in node.fields))
 
 
 def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, int]:

@@ -117,6 +117,8 @@ class Op:
     schema: str = ""
     arguments: tuple[SchemaArgument, ...] = ()
     returns: tuple[str, ...] = ()
+    # The class of a NamedTuple or dataclass that the function returns, and its fields.
+    result: tuple[str, ...] = ()
     # One term per argument, as `formula` reads them; empty if the library has no backward.
     formula: tuple[Flat, ...] = ()
     # Empty if the op is its only implementation.

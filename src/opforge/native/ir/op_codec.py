@@ -45,8 +45,8 @@ def _read_flat(content: Any) -> Flat:
 # Docs of parameters, and what was declared of them, are in the header only.
 OP = Codecs(
     {
-        Op: "name torch_name schema arguments returns formula location source_hash doc params "
-        "outputs implementations",
+        Op: "name torch_name schema arguments returns result? formula location source_hash doc "
+        "params outputs implementations",
         SchemaArgument: "name type values fixed keyword_only default",
         TensorParam: "name kind written optional broadcast? group?",
         ScalarParam: "name kind dtype",

@@ -7,6 +7,7 @@ needs nothing but Python and JAX.
 from __future__ import annotations
 
 import ast
+import collections
 import ctypes
 import functools
 import inspect
@@ -108,6 +109,11 @@ class _Operator:
         self._written = [p["name"] for p in self._params if p.get("written")]
         self._target = f"{LIBRARY}_{self.name}"
         self._doc: str = content["doc"]
+        # What the operator's source returns: a name and fields, some of which may be no names here.
+        name, *fields = content.get("result") or [""]
+        self._result_type: Any = name and collections.namedtuple(  # noqa: PYI024 - its fields are not known before
+            name, fields, rename=True
+        )
 
     def function(self) -> Callable[..., Any]:
         """The function that users call."""
@@ -159,6 +165,8 @@ class _Operator:
         present = tuple(arrays[name] is not None for name in self._tensors)
         run = self._differentiable(tuple(numbers.items()), present)
         results = run(*(array for array in arrays.values() if array is not None))
+        if self._result_type and not self._written:
+            return self._result_type(*results)
         return results[0] if len(results) == 1 else results
 
     def _array(self, name: str, value: Any) -> Any:
