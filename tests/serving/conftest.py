@@ -34,9 +34,9 @@ def standin(vendor):
 
 
 @pytest.fixture
-def serving(standin, tmp_path):
+def serving(standin):
     """Nothing of it stays loaded after the test."""
-    made = Serving(extension(), standin, tmp_path)
+    made = Serving(extension(), standin)
     yield made
     assert standin.errors == []
     standin.fail(0)

@@ -612,39 +612,64 @@ def test_everything_is_triton_again_afterwards(gpu, folder):
     assert opforge.served().launches == {}
 
 
-def test_an_altered_image_is_refused(folder, tmp_path):
+@pytest.fixture
+def copied(folder, tmp_path):
+    """The folder, signed with `key`."""
+    pair = minisign.KeyPair.generate()
+    (tmp_path / "key").write_bytes(bytes(pair.secret_key))
+    (tmp_path / "pub").write_bytes(bytes(pair.public_key))
     copied = shutil.copytree(folder, tmp_path / "kernels")
-    image = next((copied / "images").glob("*.cubin"))
-    content = bytearray(image.read_bytes())
-    content[100] ^= 1
-    image.write_bytes(content)
-    with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
-        opforge.serve(copied)
-    opforge.serve(copied, verify=False)
-    serving.stop()
-    image.unlink()
-    with pytest.raises(NotServable, match=r"lacks images/.*, an image for sm_80"):
-        opforge.serve(copied)
-
-
-def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, tmp_path):
-    pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
-    for name, key in (("key", pair.secret_key), ("pub", pair.public_key), ("no", other.public_key)):
-        (tmp_path / name).write_bytes(bytes(key))
-    copied = shutil.copytree(folder, tmp_path / "kernels")
-    with pytest.raises(Untrusted, match="SHA256SUMS is not signed"):
-        opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
     sign([copied / "share/served/SHA256SUMS"], tmp_path / "key", str)
+    return copied
+
+
+def launch_combine():
+    x = torch.ones(8)
+    combine[(1,)](x, x, x, 8, BLOCK=64)
+
+
+@pytest.mark.parametrize("options", [{}, {"trusted_keys": ["pub"], "verify": False}])
+def test_an_image_that_is_altered_before_its_first_launch_is_refused(
+    gpu, copied, options, monkeypatch
+):
+    monkeypatch.chdir(copied.parent)
+    opforge.serve(copied, **options)
+    for image in (copied / "images").iterdir():
+        content = bytearray(image.read_bytes())
+        content[100] ^= 1
+        image.write_bytes(content)
+    with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
+        launch_combine()
+    assert gpu.launches == []
+
+
+def test_what_was_hashed_is_launched_whatever_becomes_of_the_file(gpu, jit, copied):
+    opforge.serve(copied, strict=True)
+    launch_combine()
+    shutil.rmtree(copied / "images")
+    serving._current.server.extension.unload()
+    launch_combine()
+    loads = gpu.calls.count(gpu.vendor.call("cuModuleLoadData"))
+    assert loads == len(gpu.launches) == 2
+
+
+def test_an_image_that_is_gone_is_refused(gpu, copied):
+    opforge.serve(copied)
+    shutil.rmtree(copied / "images")
+    with pytest.raises(NotServable, match=r"lacks images/.*, an image for (sm_80|gfx942)"):
+        launch_combine()
+
+
+def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, copied, tmp_path):
+    with pytest.raises(Untrusted, match="SHA256SUMS is not signed"):
+        opforge.serve(folder, trusted_keys=[tmp_path / "pub"])
     opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
     serving.stop()
+    (tmp_path / "no").write_bytes(bytes(minisign.KeyPair.generate().public_key))
     with pytest.raises(Untrusted, match="none of the trusted keys has signed"):
         opforge.serve(copied, trusted_keys=[tmp_path / "no"])
     with pytest.raises(Untrusted, match=r"\.json is not trusted: it cannot be read: No such"):
         opforge.serve(copied / "images", trusted_keys=[tmp_path / "pub"])
-    next((copied / "images").iterdir()).write_bytes(b"other")
-    # Trust asks for the hashes, whatever else is said.
-    with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
-        opforge.serve(copied, trusted_keys=[tmp_path / "pub"], verify=False)
 
 
 def test_an_altered_extension_is_refused(folder, tmp_path):

@@ -53,7 +53,6 @@ class Serving:
 
     module: ModuleType
     standin: StandIn
-    folder: Path
     device: int = 0
     stream: int = 0
     handed: list = field(default_factory=list)
@@ -86,10 +85,9 @@ class Serving:
     ):  # fmt: skip
         functions = []
         for arch in archs:
-            path = self.folder / f"{symbol}_{arch}_{len(self.images)}.cubin"
-            path.write_bytes(cubin(symbol, Arch(CUDA, arch)))
+            content = cubin(symbol, Arch(CUDA, arch))
             functions.append(
-                (arch, str(path), symbol, threads, shared, num_ctas, cooperative, *scratch, *more)
+                (arch, content, symbol, threads, shared, num_ctas, cooperative, *scratch, *more)
             )
         self.images.append(self.module.Image(functions))
         return self.images[-1]

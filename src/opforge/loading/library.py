@@ -71,10 +71,11 @@ def load(
             raise opforge.errors.BadOption(what, fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
     if trusted_keys is not None:
-        from ..native.library.signature import refuse_untrusted
+        from ..native.library.signature import PublicKeys, read_trusted
 
-        files = [file, *filter(Path.exists, [adapter_file(file)])]
-        refuse_untrusted(file.parent.parent, files, trusted_keys)
+        keys = PublicKeys(trusted_keys)
+        for opened in [file, *filter(Path.exists, [adapter_file(file)])]:
+            read_trusted(file.parent.parent, opened, keys)
     with _lock:
         refuse_changed(file)
         known = _loaded.get(file)

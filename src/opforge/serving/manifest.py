@@ -17,7 +17,7 @@ from ..records import BadField, Between, Codecs, as_text
 from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 6
+FORMAT = 7
 NAME = "manifest.json"
 # The module of the C extension; its file adds `.abi3.so`.
 EXTENSION = "_opforge_served"
@@ -153,11 +153,11 @@ _CODECS = Codecs(
 )
 
 
-def read(folder: Path) -> Manifest:
-    """The manifest of a folder; raises `NotServable`."""
+def read(folder: Path, text: bytes | None = None) -> Manifest:
+    """The manifest of a folder, or from what was read of it before; raises `NotServable`."""
     path = folder / NAME
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_bytes() if text is None else text)
     except OSError as error:
         raise NotServable(f"{folder} has no {NAME}: {error.strerror}", fix=_FIX) from None
     except (ValueError, RecursionError) as error:

@@ -51,20 +51,24 @@ def serve(
     `NotServed`. `preload` loads every kernel onto the current device now, as CUDA graphs need it;
     `tune_missing` lets autotuners measure instead of taking what was recorded.
 
-    Every file is compared with its hash first, about 1 ms per MB; `verify=False` leaves that out.
+    Each file is compared with its hash when it is first used, about 1 ms per MB; `verify=False`
+    leaves that out.
     With `trusted_keys`, public keys of minisign or files with them, one of them must have signed
     the folder (`opforge sign`).
     """
     import triton  # noqa: F401  # what is served; where it is missing, Python says so
 
     root = Path(folder).absolute()
+    manifest = None
     if trusted_keys is not None:
-        from ..native.library.signature import refuse_untrusted
+        from ..native.library.signature import PublicKeys, read_trusted
 
-        # The manifest has the hashes of all other files.
-        refuse_untrusted(root, [root / manifests.NAME], trusted_keys)
+        # It has the hashes of all other files.
+        manifest = read_trusted(root, root / manifests.NAME, PublicKeys(trusted_keys))
         verify = True
-    server = ServedFolder(root, strict=strict, tune_missing=tune_missing, verify=verify)
+    server = ServedFolder(
+        root, strict=strict, tune_missing=tune_missing, verify=verify, manifest=manifest
+    )
     _refuse_interpreter(strict=strict)
     if _current.server is not None:
         stop()

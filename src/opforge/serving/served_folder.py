@@ -22,7 +22,7 @@ from .gaps import COVER, Gap, from_extension, gap, other_arch
 from .inductor import CompiledGraphs, Counted
 from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
-from .manifest import EXTENSION, Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+from .manifest import EXTENSION, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from .relaunch import Relaunch
 
 _AGAIN = "build it again with `opforge build launches.json`"
@@ -41,12 +41,16 @@ class ServedFolder(_compat.advice.Adviser):
     """A folder that is served; `kernel_of` is asked once for each jitted function."""
 
     def __init__(
-        self, folder: Path, *, strict: bool, tune_missing: bool, verify: bool = True
+        self,
+        folder: Path,
+        *,
+        strict: bool,
+        tune_missing: bool,
+        verify: bool = True,
+        manifest: bytes | None = None,
     ) -> None:
         self.folder, self.strict, self.tune_missing = folder, strict, tune_missing
-        self.manifest = manifests.read(folder)
-        if verify:
-            refuse_altered(folder, self.manifest)
+        self.manifest, self._verify = manifests.read(folder, manifest), verify
         self.extension = load_extension(folder, self.manifest.sha256 if verify else None)
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
@@ -240,7 +244,7 @@ class ServedFolder(_compat.advice.Adviser):
     def _function(self, image: ServedImage) -> tuple[Any, ...]:
         return (
             image.arch.number,
-            str(self.folder / image.file),
+            read_image(self.folder, image, verify=self._verify),
             image.symbol,
             image.arch.warp_size * image.num_warps,
             image.shared,
@@ -377,27 +381,20 @@ def _default(param: Any) -> Any:
     return (served.plain_constant if param.is_constexpr else served.plain)(param.default)
 
 
-def refuse_altered(folder: Path, manifest: Manifest) -> None:
-    """Raise `NotServable` if an image is not the one that was built."""
-    images = {
-        image.file: image
-        for kernel in manifest.kernels
-        for instance in kernel.instances
-        for variant in instance.variants
-        for image in variant.images
-    }
-    for file, image in images.items():
-        try:
-            content = (folder / file).read_bytes()
-        except OSError as error:
-            raise NotServable(
-                f"{folder} lacks {file}, an image for {image.arch}: {error.strerror}",
-                fix=_AGAIN,
-            ) from None
-        if hashlib.sha256(content).hexdigest() != image.sha256:
-            raise NotServable(
-                f"{folder / file} was altered: its hash is not the manifest's", fix=_AGAIN
-            )
+def read_image(folder: Path, image: ServedImage, *, verify: bool = True) -> bytes:
+    """The content of an image, which is what is loaded; `NotServable` if it is not as built."""
+    try:
+        content = (folder / image.file).read_bytes()
+    except OSError as error:
+        raise NotServable(
+            f"{folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
+            fix=_AGAIN,
+        ) from None
+    if verify and hashlib.sha256(content).hexdigest() != image.sha256:
+        raise NotServable(
+            f"{folder / image.file} was altered: its hash is not the manifest's", fix=_AGAIN
+        )
+    return content
 
 
 def extension_file(folder: Path, sha256: str | None) -> Path:

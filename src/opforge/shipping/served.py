@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..native.artifacts.sums import sums_path
 from ..serving import manifest as manifests
-from ..serving.served_folder import extension_file, refuse_altered
+from ..serving.served_folder import extension_file, read_image
 from .platform_tag import Platform, platform_of
 
 
@@ -29,10 +29,9 @@ def is_served(path: Path) -> bool:
 def read_served(folder: Path, name: str) -> ServedKernels:
     """Raise `NotServable` for a folder that is not as it was built."""
     manifest = manifests.read(folder)
-    refuse_altered(folder, manifest)
     extension = extension_file(folder, manifest.sha256)
     images = {
-        image.file
+        image.file: image
         for kernel in manifest.kernels
         for instance in kernel.instances
         for variant in instance.variants
@@ -40,8 +39,8 @@ def read_served(folder: Path, name: str) -> ServedKernels:
     }
     # The hashes, and their signature if there is one.
     sums = [str(path.relative_to(folder)) for path in folder.glob(f"{sums_path('served')}*")]
-    chosen = [manifests.NAME, extension.name, *sorted({*images, *sums})]
-    files = {file: (folder / file).read_bytes() for file in chosen}
+    others = {f: (folder / f).read_bytes() for f in (manifests.NAME, extension.name, *sums)}
+    files = others | {file: read_image(folder, image) for file, image in images.items()}
     platform = platform_of({extension: files[extension.name]})
     archs = tuple(map(str, manifest.archs))
     return ServedKernels(name, archs, len(manifest.kernels), platform, files)

@@ -22,9 +22,13 @@ def written_sums(digests: Mapping[str, str]) -> bytes:
 
 
 def read_sums(path: Path) -> dict[str, str]:
+    return parse_sums(path.read_bytes())
+
+
+def parse_sums(content: bytes) -> dict[str, str]:
     """Paths relative to the output folder, and hashes; `ValueError` where a line is not such."""
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
+    for number, line in enumerate(content.decode().rstrip("\n").split("\n"), 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise ValueError(f"line {number} is not a hash and a file's path")

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import NotALibrary, Untrusted
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
-from ..artifacts.sums import read_sums, sums_path
+from ..artifacts.sums import parse_sums, sums_path
 from ..library.signature import PublicKeys, sign
 from .build import BuildArguments, make
 
@@ -130,12 +130,12 @@ def _places(path: Path) -> tuple[Path, list[Path]]:
 def _held(root: Path, place: Path, called: str, keys: PublicKeys | None) -> Verified:
     name = place.parent.name
     try:
-        signer = "" if keys is None else keys.signer(place, called)
+        content = place.read_bytes()
+        signer = "" if keys is None else keys.signer(place, content, called)
+        written = parse_sums(content)
     except Untrusted as error:
         # Hashes that anybody may have written say nothing.
         return Verified(name, 0, False, {}, untrusted=str(error))
-    try:
-        written = read_sums(place)
     except (OSError, ValueError) as error:
         raise NotALibrary(f"{called} cannot be read: {error}", fix="build it again") from None
     there = written

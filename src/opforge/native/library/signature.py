@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import BadOption, OutputNotWritable, Untrusted
-from ..artifacts.sums import read_sums, sums_path
+from ..artifacts.sums import parse_sums, sums_path
 
 SUFFIX = ".minisig"
 _SUMS = sums_path("*")
@@ -64,8 +64,8 @@ class PublicKeys:
         if not self._keys:
             raise BadOption("trusted_keys is empty, so nothing is trusted", fix=_NEW_KEY)
 
-    def signer(self, sums: Path, shown: str = "") -> str:
-        """The key that has signed these `SHA256SUMS`, which errors show so; or `Untrusted`."""
+    def signer(self, sums: Path, content: bytes, shown: str = "") -> str:
+        """The key that has signed this content of `SHA256SUMS`; or `Untrusted`, with `shown`."""
         shown = shown or str(sums)
         place = sums.with_name(sums.name + SUFFIX)
         try:
@@ -75,7 +75,6 @@ class PublicKeys:
         except ValueError as error:
             what = f"{shown}{SUFFIX} is not a signature: {error}"
             raise Untrusted(what, fix=_SIGN) from None
-        content = sums.read_bytes()
         for name, key in self._keys.items():
             try:
                 key.verify(content, signature)
@@ -90,28 +89,24 @@ class PublicKeys:
         )
 
 
-def refuse_untrusted(root: Path, files: Iterable[Path], keys: Iterable[Key]) -> None:
-    """Raise `Untrusted` unless a key has signed the hashes that these files of a build have."""
-    known = PublicKeys(keys)
-    for file in files:
-        _refuse_unlisted(root, file, known)
-
-
-def _refuse_unlisted(root: Path, file: Path, keys: PublicKeys) -> None:
+def read_trusted(root: Path, file: Path, keys: PublicKeys) -> bytes:
+    """What a file of a build has; `Untrusted` unless a key has signed its hash."""
     try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        content = file.read_bytes()
     except OSError as error:
         what = f"{file} is not trusted: it cannot be read: {error.strerror}"
         raise Untrusted(what, fix=_WHOLE) from None
+    digest = hashlib.sha256(content).hexdigest()
     place = file.relative_to(root).as_posix()
     for sums in sorted(root.glob(_SUMS)):
         try:
-            written = read_sums(sums)
+            text = sums.read_bytes()
+            written = parse_sums(text)
         except (OSError, ValueError):
             continue
         if written.get(place) == digest:
-            keys.signer(sums)
-            return
+            keys.signer(sums, text)
+            return content
     raise Untrusted(f"{file} is not trusted: no SHA256SUMS in {root / 'share'} has it", fix=_WHOLE)
 
 

@@ -1,20 +1,17 @@
 /* The type Image: a kernel compiled for some architectures, loaded on the devices that use it. */
 #include "served.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The drivers map memory in blocks of 2 MiB. */
 #define BLOCK_BITS 21
 #define KNOWN_BLOCKS 64
 
-/* Of each image's records, `data` is the path of its file. */
+/* `functions` are the tuples that it was made of: the records' contents and symbols are theirs. */
 struct ImageObject {
     PyObject_HEAD Kernel kernel;
+    PyObject *functions;
     Image *images;
     int *map_counts;
     Loaded loaded[SERVED_DEVICES];
@@ -42,35 +39,6 @@ void served_raise(const char *kernel, OpforgeStatus status)
                  "%s: %s", kernel, of_last_error());
 }
 
-/* With a final zero, which PTX needs; NULL with errno. */
-static void *read_file(const char *path)
-{
-    struct stat status;
-    char *data = NULL;
-    size_t done = 0;
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
-        return NULL;
-    }
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-        data = (char *)calloc((size_t)status.st_size + 1, 1);
-    } else {
-        errno = EISDIR;
-    }
-    while (data != NULL && done < (size_t)status.st_size) {
-        const ssize_t got = read(file, data + done, (size_t)status.st_size - done);
-        if (got <= 0) {
-            errno = got < 0 ? errno : EIO;
-            free(data);
-            data = NULL;
-        } else {
-            done += (size_t)got;
-        }
-    }
-    close(file);
-    return data;
-}
-
 /* The architectures as people write them. */
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
@@ -83,24 +51,6 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
         of_describe_arch(kernel->images[i].vendor, kernel->images[i].arch);
     }
     return OPFORGE_UNCOVERED;
-}
-
-static OpforgeStatus load_module(const Driver *driver, const Image *image, void **module)
-{
-    const char *path = (const char *)image->data;
-    void *data = read_file(path);
-    int error;
-    if (data == NULL) {
-        return of_fail(OPFORGE_NO_IMAGE, "%s cannot be read: %s", path, strerror(errno));
-    }
-    error = driver->load_module(module, data);
-    free(data);
-    if (error != OF_DRIVER_SUCCESS) {
-        const OpforgeStatus status = of_driver_failed(driver, error, &driver->load_module);
-        of_more(" (%s)", path);
-        return status;
-    }
-    return OPFORGE_OK;
 }
 
 /* Under the lock, and with the device current. */
@@ -116,18 +66,19 @@ static OpforgeStatus load(Device *device, const Kernel *kernel, Loaded *loaded)
         return no_image(device, kernel);
     }
     status = of_check_shared(device, image, "it");
-    if (status == OPFORGE_OK) {
-        status = load_module(driver, image, &module);
-    }
     if (status != OPFORGE_OK) {
         return status;
+    }
+    error = driver->load_module(&module, image->data);
+    if (error != OF_DRIVER_SUCCESS) {
+        return of_driver_failed(driver, error, &driver->load_module);
     }
     error = driver->get_function(&function, module, image->function);
     if (error == OF_DRIVER_SUCCESS) {
         status = of_prepare_function(driver, image, function);
     } else {
         status = of_driver_failed(driver, error, &driver->get_function);
-        of_more(" (%s in %s)", image->function, (const char *)image->data);
+        of_more(" (%s)", image->function);
     }
     if (status != OPFORGE_OK) {
         if (driver->unload_module(module) != OF_DRIVER_SUCCESS) {
@@ -290,21 +241,6 @@ OpforgeStatus served_unload_images(int device)
     return status;
 }
 
-static char *copy_text(PyObject *text, int is_path)
-{
-    PyObject *bytes = is_path ? PyUnicode_EncodeFSDefault(text) : PyUnicode_AsUTF8String(text);
-    char *copied = NULL;
-    if (bytes == NULL) {
-        return NULL;
-    }
-    copied = strdup(PyBytes_AsString(bytes));
-    Py_DECREF(bytes);
-    if (copied == NULL) {
-        PyErr_NoMemory();
-    }
-    return copied;
-}
-
 static int read_block(PyObject *block, MapInfo *map)
 {
     const Py_ssize_t rank = PyTuple_Size(block);
@@ -363,7 +299,7 @@ static int read_maps(PyObject *given, Image *image)
 
 static int read_function(PyObject *given, Image *image, int *map_count)
 {
-    PyObject *path = NULL;
+    PyObject *content = NULL;
     PyObject *symbol = NULL;
     PyObject *maps = NULL;
     int threads = 0;
@@ -374,12 +310,13 @@ static int read_function(PyObject *given, Image *image, int *map_count)
         return -1;
     }
     if (!PyArg_ParseTuple(given,
-                          "iUUiIipLL|pO!ii;(arch, path, symbol, threads, shared, num_ctas, "
+                          "iSUiIipLL|pO!ii;(arch, content, symbol, threads, shared, num_ctas, "
                           "cooperative, scratch_size, scratch_align, programmatic, maps, "
                           "descriptor_flags, vendor)",
-                          &image->arch, &path, &symbol, &threads, &image->shared, &image->num_ctas,
-                          &image->cooperative, &scratch, &align, &image->programmatic,
-                          &PyTuple_Type, &maps, &image->descriptor_flags, &image->vendor)) {
+                          &image->arch, &content, &symbol, &threads, &image->shared,
+                          &image->num_ctas, &image->cooperative, &scratch, &align,
+                          &image->programmatic, &PyTuple_Type, &maps, &image->descriptor_flags,
+                          &image->vendor)) {
         return -1;
     }
     if (image->vendor < 0 || image->vendor >= OF_VENDORS) {
@@ -404,9 +341,10 @@ static int read_function(PyObject *given, Image *image, int *map_count)
     image->num_warps = threads / 32;
     image->global_scratch = scratch;
     image->global_scratch_align = align;
-    image->data = copy_text(path, 1);
-    image->function = image->data == NULL ? NULL : copy_text(symbol, 0);
-    if (image->function == NULL) {
+    /* Python's bytes end with a zero, which PTX needs. */
+    image->data = PyBytes_AsString(content);
+    image->function = PyUnicode_AsUTF8AndSize(symbol, NULL);
+    if (image->data == NULL || image->function == NULL) {
         return -1;
     }
     *map_count = maps == NULL ? 0 : read_maps(maps, image);
@@ -465,17 +403,18 @@ static PyObject *image_new(PyTypeObject *type, PyObject *args, PyObject *keyword
         first_image->previous = self;
     }
     first_image = self;
+    self->functions = PyList_AsTuple(functions);
     self->images = (Image *)calloc((size_t)count, sizeof *self->images);
     self->map_counts = (int *)calloc((size_t)count, sizeof *self->map_counts);
-    if (self->images == NULL || self->map_counts == NULL) {
+    if (self->functions == NULL || self->images == NULL || self->map_counts == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     self->kernel.images = self->images;
     self->kernel.image_count = (int)count;
     for (i = 0; i < count; i++) {
-        if (read_function(PyList_GetItem(functions, i), &self->images[i], &self->map_counts[i]) <
-            0) {
+        if (read_function(PyTuple_GetItem(self->functions, i), &self->images[i],
+                          &self->map_counts[i]) < 0) {
             Py_DECREF(self);
             return NULL;
         }
@@ -491,10 +430,9 @@ static void image_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     int i;
     for (i = 0; i < self->kernel.image_count; i++) {
-        free((void *)self->images[i].data);
-        free((void *)self->images[i].function);
         free((void *)self->images[i].maps);
     }
+    Py_XDECREF(self->functions);
     free(self->images);
     free(self->map_counts);
     if (self->previous != NULL) {
