@@ -1,5 +1,6 @@
 """`opforge verify` of a wheel, and of the package that one has installed."""
 
+import py_compile
 import re
 import shutil
 import zipfile
@@ -32,7 +33,7 @@ def repacked(wheel, folder, **changed):
     return copy
 
 
-def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, installed):
+def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, installed, tmp_path):
     status, said = verified(wheel)
     assert status == 0, said
     packed, built = said.splitlines()
@@ -40,10 +41,33 @@ def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, install
     assert built.startswith("shipped_ops, compared with its hashes: all ")
     assert built.endswith(" that only a rebuild needs are absent")
     packs = f"the package shipped_ops, compared with what opforge {opforge.__version__} packs: all "
+    bytecode = shutil.ignore_patterns("__pycache__")
+    site = shutil.copytree(installed, tmp_path / "site", ignore=bytecode)
     for path in ("shipped_ops", "shipped_ops/lib/libshipped_ops.so"):
-        status, said = verified(installed / path)
+        status, said = verified(site / path)
         assert (status, said.splitlines()[1:]) == (0, [built])
         assert re.fullmatch(f"{packs}[0-9]+ files are the same", said.splitlines()[0])
+
+
+def test_bytecode_of_an_installed_package_is_not_trusted(unpacked):
+    package = unpacked / "shipped_ops"
+    py_compile.compile(str(package / "_library.py"))
+    py_compile.compile(str(package / "_opforge/errors.py"))
+    status, said = verified(package)
+    loaded = "has bytecode, which is loaded in place of the source: remove it"
+    assert (status, said.splitlines()[1:-1]) == (
+        1,
+        [f"  __pycache__ {loaded}", f"  _opforge/__pycache__ {loaded}"],
+    )
+
+
+def test_a_wheel_with_two_entries_of_one_name(wheel, tmp_path):
+    copy = shutil.copy(wheel, tmp_path)
+    module = "shipped_ops/__init__.py"
+    with zipfile.ZipFile(copy, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(module, archive.read(module))
+    status, said = verified(copy)
+    assert (status, said.splitlines()[1:]) == (1, [f"  {module} is there more than once"])
 
 
 def test_a_file_that_cannot_be_unpacked_is_named(wheel, tmp_path):

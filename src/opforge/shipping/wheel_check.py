@@ -10,6 +10,7 @@ import re
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from .wheel_file import record_digest
 
 _PACKED_BY = re.compile(rb"^Generator: opforge (\S+)$", re.MULTILINE)
 _VERSION = re.compile(rb"^__version__ = '([^'\n]+)'$", re.MULTILINE)
-# Python writes the first; the second, of the layout for HuggingFace's kernels, is the user's.
-_NOT_PACKED = re.compile(r"(.*/)?__pycache__/.*|metadata\.json")
+# Of the layout for HuggingFace's kernels; it is the user's.
+_NOT_PACKED = "metadata.json"
 
 
 def verify_wheel(path: str, *, manifest_only: bool, **given: Any) -> list[Verified]:
@@ -64,12 +65,12 @@ def verify_package(path: str, **given: Any) -> list[Verified]:
     assert package is not None
     built = verify(path, **given)
     name = package.name
-    found = {
+    there = {
         file.relative_to(package).as_posix(): file.read_bytes()
         for file in sorted(package.rglob("*"))
         if file.is_file()
     }
-    there = {file: content for file, content in found.items() if not _NOT_PACKED.fullmatch(file)}
+    there.pop(_NOT_PACKED, None)
     packed = Verified(
         f"the package {name}", len(there), False, {}, against=f"what opforge {_HERE} packs"
     )
@@ -125,6 +126,10 @@ def _compared(
         for file, content in there.items()
         if wanted.get(file) != content
     }
+    for file in [file for file in different if "__pycache__/" in file]:
+        del different[file]
+        folder, _, _ = file.rpartition("/")
+        different[folder] = "has bytecode, which is loaded in place of the source: remove it"
     different |= dict.fromkeys(sorted(wanted.keys() - there.keys()), "is gone")
     of_wheel = (there if told is None else told).items()
     versions = [
@@ -161,6 +166,8 @@ def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
     listed = {row[0]: row[1] for row in rows if len(row) == 3}
     there = set(wheel.namelist())
     different = dict.fromkeys(sorted(listed.keys() - there), "is gone")
+    counts = Counter(wheel.namelist())
+    different |= {file: "is there more than once" for file, count in counts.items() if count > 1}
     for file in sorted(there - {*records}):
         if file not in listed:
             different[file] = "is not in RECORD"

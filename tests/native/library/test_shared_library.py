@@ -160,6 +160,15 @@ def test_an_adapter_with_another_byte_is_refused(tmp_path, content):
         refuse_damaged(adapter, "made")
 
 
+def test_an_adapter_that_the_hashes_do_not_list_is_refused(tmp_path, content):
+    file = publish(tmp_path, content)
+    adapter = file.with_name("libmade_torch.so")
+    adapter.write_bytes(content)
+    with pytest.raises(NotALibrary, match=r"lists lib/libmade_torch\.so") as refused:
+        refuse_damaged(adapter, "made")
+    assert "fix: copy or build the library again" in str(refused.value)
+
+
 @pytest.mark.parametrize("sums", [b"", b"[]", b"0  lib/libmade.so", b"\xff", b"\\" + b"0" * 64])
 def test_hashes_that_cannot_be_read_are_told(sums, tmp_path, content):
     publish(tmp_path, content)

@@ -102,6 +102,32 @@ def test_altered_hashes(signed, keys):
     assert "none of the trusted keys has signed" in verified(signed, keys["pub"])[1]
 
 
+@pytest.mark.parametrize(
+    "file", ["lib/libplain_torch.so", "lib/libc.so.6", "include/stdint.h", "python/torch.py"]
+)
+def test_what_would_be_loaded_and_is_not_listed_is_refused(signed, keys, file):
+    (signed / "python").mkdir()
+    (signed / "notes.txt").write_text("mine")
+    assert verified(signed, keys["pub"])[0] == 0
+    (signed / file).write_bytes(b"evil")
+    said = f"{file} is not in SHA256SUMS, and would be loaded: remove it"
+    for status, found in (verified(signed, keys["pub"]), verified(signed)):
+        assert (status, said in found) == (1, True)
+    status, found = run("sign", signed, "--key", keys["key"])
+    assert (status, said in found) == (1, True)
+
+
+def test_what_another_library_of_the_folder_lists_counts_if_it_is_trusted(signed, keys):
+    files = {"lib/libother.so": b"other", "lib/libplain_torch.so": b"evil"}
+    write_output(signed, files, stamp=build_record.make(signed, {}, {}), name="other")
+    library = signed / "lib/libplain.so"
+    assert verified(library)[0] == 0
+    status, said = verified(library, keys["pub"])
+    assert (status, "lib/libplain_torch.so is not in SHA256SUMS" in said) == (1, True)
+    assert run("sign", signed, "--key", keys["key"])[0] == 0
+    assert verified(library, keys["pub"])[0] == 0
+
+
 def test_an_altered_file(signed, keys):
     (signed / "lib/libplain.so").write_bytes(b"other")
     status, said = verified(signed, keys["pub"])
@@ -191,6 +217,12 @@ def test_an_adapter_that_nobody_signed_is_not_opened(signed, keys):
     (signed / "lib/libplain_torch.so").write_bytes(b"")
     with pytest.raises(Untrusted, match=r"libplain_torch\.so is not trusted: no SHA256SUMS in"):
         load(signed, trusted_keys=[keys["pub"]])
+
+
+def test_without_keys_too_nothing_is_opened_that_the_hashes_do_not_list(dist):
+    (dist / "lib/libother.so").write_bytes(b"other")
+    with pytest.raises(opforge.errors.NotALibrary, match=r"lists lib/libother\.so"):
+        opforge.load(dist / "lib/libother.so")
 
 
 def test_nor_is_the_adapter_of_a_versioned_library(tmp_path, keys):

@@ -149,8 +149,27 @@ def _held(root: Path, place: Path, called: str, keys: PublicKeys | None) -> Veri
             if (root / file).exists() or not _only_builds(file)
         }
     left_out = len(written) - len(there)
-    different = _unlike(root, there)
+    different = _unlike(root, there) | _unlisted(root, keys)
     return Verified(name, len(there), False, different, left_out=left_out, signed_by=signer)
+
+
+def _unlisted(root: Path, keys: PublicKeys | None) -> dict[str, str]:
+    """What compilers, linkers, loaders and Python would find in a library's folder."""
+    listed: set[str] = set()
+    # A folder may have several libraries.
+    for place in root.glob(sums_path("*")):
+        with contextlib.suppress(OSError, ValueError, Untrusted):
+            content = place.read_bytes()
+            if keys is not None:
+                keys.signer(place, content)
+            listed |= parse_sums(content).keys()
+    folders = (root / name for name in ("include", "lib", "python", "src"))
+    there = (file for folder in folders for file in folder.rglob("*"))
+    found = (file for file in sorted(there) if file.is_symlink() or not file.is_dir())
+    why = "is not in SHA256SUMS, and would be loaded: remove it"
+    return {
+        name: why for file in found if (name := file.relative_to(root).as_posix()) not in listed
+    }
 
 
 def _record(place: Path) -> bool:
@@ -187,7 +206,8 @@ def signed(path: str, key: str, password: Callable[[], str]) -> str:
         )
     for one in verify(path, manifest_only=True, rebuild_served=_rebuild):
         if one.different:
-            raise NotALibrary(f"{path} is not signed: {one}", fix="build it again")
+            fix = "build it again into an empty folder"
+            raise NotALibrary(f"{path} is not signed: {one}", fix=fix)
     _, places = _places(Path(path))
     return "\n".join(f"wrote {place}" for place in sign(places, Path(key), password))
 

@@ -27,8 +27,8 @@ ELF_MAGIC = b"\x7fELF\x02\x01"
 def refuse_damaged(file: Path, library: str) -> None:
     """Raise `NotALibrary` for a file of a library that is not as its build left it.
 
-    `share/NAME/SHA256SUMS` beside `lib` has its hash. A file that was copied without it must at
-    least be complete. Hashing takes about 1 ms per MB.
+    `share/NAME/SHA256SUMS` beside `lib` has its hash, and what it does not list is not opened. A
+    file that was copied without it must at least be complete. Hashing takes about 1 ms per MB.
     """
     try:
         content = file.read_bytes()
@@ -36,8 +36,11 @@ def refuse_damaged(file: Path, library: str) -> None:
         # The loader says what is wrong.
         return
     why = _cut_short(content)
-    expected = _recorded(file, library)
-    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+    hashes = _recorded(file, library)
+    place = f"lib/{file.resolve().name}"
+    if hashes and place not in hashes:
+        why = why or f"no SHA256SUMS beside it lists {place}"
+    elif hashes and hashlib.sha256(content).hexdigest() != hashes[place]:
         why = why or "its content differs from what the build wrote"
     if why:
         from ...errors import NotALibrary
@@ -78,20 +81,23 @@ def _root(file: Path) -> Path | None:
     return file.parent.parent if file.parent.name == "lib" else None
 
 
-def _recorded(file: Path, library: str) -> str | None:
+def _recorded(file: Path, library: str) -> dict[str, str]:
+    """The hashes of the library's build, or of the others in its folder."""
     root = _root(file.resolve())
     if root is None:
-        return None
-    sums = root / sums_path(library)
+        return {}
+    own = root / sums_path(library)
+    listing = [own] if own.exists() else sorted(root.glob(sums_path("*")))
+    hashes: dict[str, str] = {}
     try:
-        return read_sums(sums).get(f"lib/{file.resolve().name}")
-    except OSError:
-        return None
-    except ValueError as error:
+        for sums in listing:
+            hashes |= read_sums(sums)
+    except (OSError, ValueError) as error:
         from ...errors import NotALibrary
 
         what = f"{sums}, with the hashes of its build, cannot be read: {error}"
         raise NotALibrary(f"{file} is not opened: {what}", fix="build the library again") from None
+    return hashes
 
 
 def _cut_short(content: bytes) -> str:
