@@ -17,7 +17,7 @@ from opforge.native.artifacts import build_record, fileset
 from opforge.native.artifacts.fileset import check_writable, clear_up, write_output
 from opforge.native.artifacts.output_folder import is_half_published, locked, stages
 from opforge.native.artifacts.scratch import scratch
-from opforge.native.artifacts.sums import sums_path
+from opforge.native.artifacts.sums import read_sums, sums_path
 from opforge.native.library.whole_file import complete_build
 from support.processes import environment
 
@@ -75,12 +75,15 @@ def killed(tmp_path_factory):
     return folders
 
 
+def visible(folder):
+    return {p: data for p, data in tree(folder).items() if not p.startswith(".opforge")}
+
+
 def loadable(folder):
     """What a reader finds, or why it is refused."""
-    visible = {p: data for p, data in tree(folder).items() if not p.startswith(".opforge")}
     try:
         with complete_build(folder / "lib" / "libops.so"):
-            return visible
+            return visible(folder)
     except NotALibrary as error:
         return str(error).partition(" into ")[2].partition(" was ")[2].partition("\n")[0]
 
@@ -92,6 +95,17 @@ def test_a_killed_build_leaves_all_or_none_for_those_who_load(killed):
     whole = [one for one in found if not isinstance(one, str)]
     assert OLD in whole
     assert all(one in (OLD, NEW) for one in whole)
+
+
+@pytest.mark.xfail(
+    strict=False,
+    reason="files are renamed one by one: until the next build, a folder has old ones and new ones",
+)
+def test_a_killed_build_leaves_all_or_none_for_those_who_do_not_look_at_the_journal(killed):
+    assert [folder for folder in killed if visible(folder) not in (OLD, NEW)] == []
+    for folder in killed:
+        for file, digest in read_sums(folder / sums_path("ops")).items():
+            assert build_record.digest_of(folder / file) == digest
 
 
 @pytest.mark.parametrize("step", range(8))
