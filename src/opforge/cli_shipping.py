@@ -14,6 +14,13 @@ from .errors import BadOption
 
 @click.command()
 @click.argument("path", metavar="PATH")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="TARGET",
+    help="What to build it from again, as `opforge build` takes it: is imported; repeatable.",
+)
 @click.option("--manifest-only", is_flag=True, help="Compare the files alone; do not rebuild.")
 @click.option(
     "--trusted-key",
@@ -28,13 +35,14 @@ def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> 
     """Rebuild a library or recorded kernels and compare every file.
 
     \b
-    opforge verify dist
+    opforge verify dist --source ops.py
     opforge verify mylib-1.2.0-py3-none-manylinux_2_34_x86_64.whl --manifest-only
 
     PATH is a folder that `opforge build` wrote, or a library in it. Its files are compared with
-    the hashes in share/NAME/SHA256SUMS first, then with what the recorded command gives now, with
-    every kernel compiled anew: this imports the sources, as the build did. With --manifest-only it
-    may also be a wheel, or its installed package. The exit status is 1 if any file differs.
+    the hashes in share/NAME/SHA256SUMS first, then with what the recorded options give now, with
+    every kernel compiled anew: this imports the sources, as the build did. Nothing is imported
+    that the folder names. With --manifest-only, PATH may also be a wheel, or its installed
+    package. The exit status is 1 if any file differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import package_at, to_json, verify
     from .serving.command import rebuild
@@ -56,7 +64,7 @@ def sign(folder: str, key: str) -> None:
 
     \b
     opforge sign dist --key minisign.key
-    opforge verify dist --trusted-key minisign.pub
+    opforge verify dist --manifest-only --trusted-key minisign.pub
 
     Writes share/NAME/SHA256SUMS.minisig; SHA256SUMS, which it signs, has the hash of every file.
     Asks for the password of a key that has one, or reads it from a pipe.

@@ -105,6 +105,7 @@ def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):
 def test_a_folder_built_again_is_the_same_to_the_byte(recording, tmp_path):
     launches, kernels = tmp_path / "launches.json", tmp_path / "kernels"
     recording.save(launches)
+    source = ["--source", launches]
 
     def said(*command):
         done = CliRunner().invoke(main, [*map(str, command)])
@@ -115,10 +116,10 @@ def test_a_folder_built_again_is_the_same_to_the_byte(recording, tmp_path):
     assert said("verify", kernels, "--manifest-only") == (0, held)
     # The record of the build names the folder, and would not be the same.
     again = "rebuilt from its sources: all 8 files but the record of the build are the same"
-    assert said("verify", kernels) == (0, f"served, {again}\n")
+    assert said("verify", kernels, *source) == (0, f"served, {again}\n")
     image = next((kernels / "images").iterdir())
     image.write_bytes(b"")
-    status, told = said("verify", kernels)
+    status, told = said("verify", kernels, *source)
     assert status == 1
     assert f"images/{image.name} has changed" in told
 

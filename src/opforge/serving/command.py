@@ -105,16 +105,16 @@ def run(
     return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])
 
 
-def rebuild(arguments: Mapping[str, Any], output: str) -> None:
-    """Build again by the arguments of a record, without the cache."""
+def rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) -> None:
+    """Build recordings with the arguments of a record, without the cache."""
     from .build import build
 
     build(
-        joined(arguments["targets"]),
+        joined(sources),
         output,
         archs=arguments["archs"],
         widenings=[parse_widening(text) for text in arguments["widen"]],
         cache=None,
-        files=[Path(target) for target in arguments["targets"]],
+        files=[Path(source) for source in sources],
         arguments=arguments,
     )

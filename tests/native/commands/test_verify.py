@@ -93,7 +93,8 @@ def edit_record(folder, **fields):
 
 
 def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs(project, tmp_path):
-    done = command(tmp_path, "verify", str(project / "dist"))
+    source = ["--source", str(project / "thrice.py")]
+    done = command(tmp_path, "verify", str(project / "dist"), *source)
     # All but the record of the build, which names the folder.
     count = len(hashes(project / "dist")) - 1
     assert done.stdout == (
@@ -145,7 +146,7 @@ def test_what_differs_is_explained_by_sources_and_versions(project, tmp_path):
     }, versions={"triton": "3.5.0"})  # fmt: skip
     source = folder / "thrice.py"
     source.write_text(SOURCE.replace("3 * tl", "4 * tl"))
-    done = command(tmp_path, "verify", "copy/dist")
+    done = command(tmp_path / "copy", "verify", "dist", "--source", "thrice.py")
     assert done.returncode == 1, done.stderr
     lines = done.stdout.splitlines()
     assert "files differ" in lines[0]
@@ -159,18 +160,31 @@ def test_another_c_compiler_shows_by_the_library_alone(project, tmp_path):
     library = dist / "lib/libverified.so"
     library.write_bytes(library.read_bytes() + b"made by another")
     edit_hashes(dist, **{"lib/libverified.so": ""})
-    done = command(tmp_path, "verify", "copy/dist")
+    done = command(tmp_path / "copy", "verify", "dist", "--source", "thrice.py")
     assert done.stdout.splitlines()[1:] == [
         "  lib/libverified.so differs",
         "because the C compiler differs: the sources that it compiled are the same",
     ], done.stderr
 
 
-def test_a_library_without_its_source(dist):
-    status, said = verified(dist)
-    assert status == 1
-    assert f"verified cannot be built again without {dist.parent / 'thrice.py'}" in said
-    assert f"fix: verify it where its sources are, or {FILES_ONLY}" in said
+def test_nothing_is_imported_that_the_folder_names(project, dist, tmp_path):
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    edit_record(
+        dist,
+        arguments=recorded(dist)["arguments"] | {"targets": ["evil.py"], "folder": str(tmp_path)},
+        read={"../evil.py": hashlib.sha256((tmp_path / "evil.py").read_bytes()).hexdigest()},
+    )
+    done = command(tmp_path, "verify", "dist")
+    assert done.returncode == 1
+    assert "verified is not built again: that imports its sources, and nothing" in done.stderr
+    assert f"fix: name what it is built from: --source ops.py; or {FILES_ONLY}" in done.stderr
+    assert "imported'" not in done.stderr
+    # Wherever the library and its source lie now, but names of sources are relative to the folder.
+    done = command(project.parent, "verify", str(dist), "--source", str(project / "thrice.py"))
+    assert done.returncode == 1, done.stderr
+    assert f"because it was built in {tmp_path}, and this is {project.parent}\n" in done.stdout
+    done = command(tmp_path, "verify", "dist", "--source", str(project / "thrice.py"))
+    assert (done.returncode, "are the same" in done.stdout) == (0, True), done.stderr
 
 
 def test_a_library_that_no_command_built(dist):
@@ -181,10 +195,14 @@ def test_a_library_that_no_command_built(dist):
     assert f"fix: build it with `opforge build`, or {FILES_ONLY}" in said
 
 
-@pytest.mark.parametrize("arguments", [{"targets": ["ops.py"]}, {"archs": [], "evil": 1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"targets": ["ops.py"]}, {"archs": [], "evil": 1}, {"archs": [], "output": "elsewhere"}],
+)
 def test_a_record_with_other_arguments(dist, arguments):
     edit_record(dist, arguments=arguments, read={})
-    assert "its record does not have the arguments of a build" in verified(dist)[1]
+    said = verified(dist, "--source", "ops.py")[1]
+    assert "its record does not have the arguments of a build" in said
 
 
 def test_a_folder_that_is_not_a_library(tmp_path):

@@ -5,27 +5,26 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...errors import NotALibrary, Untrusted
+from ...errors import BadOption, NotALibrary, Untrusted
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
 from ..artifacts.sums import parse_sums, sums_path
 from ..library.signature import PublicKeys, sign
 from .build import BuildArguments, make
 
-# Builds by recorded arguments into a folder, without anything that is cached.
-Rebuild = Callable[[Mapping[str, Any], str], None]
+# Builds targets with recorded arguments into a folder, without anything that is cached.
+Rebuild = Callable[[Sequence[str], Mapping[str, Any], str], None]
 
 _CHANGED = "has changed"
 _FILES_ONLY = "verify only its files: opforge verify --manifest-only"
-# Of the recorded arguments: where the command ran, and what it found there.
-_SURROUNDINGS = {"folder", "folders"}
+# Of the recorded arguments: what was imported, where the command ran, and what it found there.
+_SURROUNDINGS = {"targets", "folder", "folders"}
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,15 @@ def verify(
     *,
     manifest_only: bool,
     rebuild_served: Rebuild,
+    sources: Sequence[str] = (),
     trusted_keys: Sequence[str] = (),
     shown: str = "",
 ) -> list[Verified]:
     """Every library in a folder, or its served kernels; or the library whose file is given.
 
-    Only those whose files have their hashes are built again. With keys, one of them must have
-    signed the hashes. Errors call the folder `shown`.
+    Only those whose files have their hashes are built again, from `sources`: nothing is imported
+    that a folder names. With keys, one of them must have signed the hashes. Errors call the folder
+    `shown`.
     """
     root, places = _places(Path(path))
     keys = PublicKeys(trusted_keys) if trusted_keys else None
@@ -104,7 +105,7 @@ def verify(
                 fix=f"build it again, or {_FILES_ONLY}",
             )
         rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
-        again = _built_again(record, stamp, rebuild)
+        again = _built_again(record, stamp, sources, rebuild)
         found.append(dataclasses.replace(again, signed_by=held.signed_by))
     return found
 
@@ -239,17 +240,13 @@ def _what_of(file: Path, digest: str) -> str:
         return f"cannot be read: {getattr(error, 'strerror', error)}"
 
 
-def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
+def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Rebuild) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
-    sources = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
-    changed = {file: what for file, digest in sources.items() if (what := _what_of(file, digest))}
-    unread = [f"{file}, which {what}" for file, what in changed.items() if what != _CHANGED]
-    _refuse(name, stamp, unread)
-    with (
-        tempfile.TemporaryDirectory(prefix="opforge-verify-") as output,
-        _inside(stamp.arguments.get("folder", "")),
-    ):
-        rebuild(stamp.arguments, output)
+    _refuse(name, stamp, sources)
+    read = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
+    changed = {file: what for file, digest in read.items() if (what := _what_of(file, digest))}
+    with tempfile.TemporaryDirectory(prefix="opforge-verify-") as output:
+        rebuild(sources, stamp.arguments, output)
         [made] = Path(output).glob(build_record.stamp_path("*"))
         again = build_record.read(made)
     assert again is not None
@@ -261,44 +258,36 @@ def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
     files = len({*stamp.written, *again.written})
     reasons = [*(f"{file} {what}" for file, what in changed.items()), *_other_tools(stamp)]
     if different and not reasons:
-        reasons = [_unexplained(different)]
+        reasons = [_unexplained(different, stamp.arguments.get("folder"))]
     return Verified(name, files, True, different, tuple(reasons) if different else ())
 
 
-def _refuse(name: str, stamp: Stamp, gone: list[str]) -> None:
-    if gone:
-        raise NotALibrary(
-            f"{name} cannot be built again without {', '.join(gone)}",
-            fix=f"verify it where its sources are, or {_FILES_ONLY}",
-        )
+def _refuse(name: str, stamp: Stamp, sources: Sequence[str]) -> None:
     if not stamp.arguments:
         raise NotALibrary(
             f"{name} cannot be built again: Python built it, and its record has no command",
             fix=f"build it with `opforge build`, or {_FILES_ONLY}",
         )
+    if not sources:
+        raise BadOption(
+            f"{name} is not built again: that imports its sources, and nothing is imported that "
+            "a folder names",
+            fix=f"name what it is built from: --source ops.py; or {_FILES_ONLY}",
+        )
 
 
-def _rebuild(arguments: Mapping[str, Any], output: str) -> None:
+def _rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) -> None:
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in arguments.items()
         if name not in _SURROUNDINGS
     }
-    if not {"targets", "archs"} <= given.keys() <= BuildArguments.__dataclass_fields__.keys():
+    if not {"archs"} <= given.keys() <= BuildArguments.__dataclass_fields__.keys() - {"output"}:
         raise NotALibrary("its record does not have the arguments of a build", fix="build it again")
-    make(BuildArguments(output=output, **given), cache=None)
-
-
-@contextlib.contextmanager
-def _inside(folder: str) -> Iterator[None]:
-    """Targets such as `ops.py` are relative to where the command ran."""
-    before = Path.cwd()
-    if folder:
-        os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+    if given.get("tuning"):
+        # A table is data, so it may be named relative to where the command ran.
+        given["tuning"] = str(Path(arguments.get("folder", ""), given["tuning"]))
+    make(BuildArguments(tuple(sources), output, **given), cache=None)
 
 
 def _other_tools(stamp: Stamp) -> Iterator[str]:
@@ -311,7 +300,10 @@ def _other_tools(stamp: Stamp) -> Iterator[str]:
                 yield f"{name} was {then.get(name, 'not set')} and is {now.get(name, 'not set')}"
 
 
-def _unexplained(different: Mapping[str, str]) -> str:
+def _unexplained(different: Mapping[str, str], folder: object) -> str:
     if all(file.startswith("lib/") for file in different):
         return "the C compiler differs: the sources that it compiled are the same"
+    # A library names its sources relative to where the command ran.
+    if folder and folder != str(Path.cwd()):
+        return f"it was built in {folder}, and this is {Path.cwd()}"
     return "a tool that is not recorded differs, such as ptxas, or the build is not repeatable"
