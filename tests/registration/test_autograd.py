@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import opforge
-from opforge.errors import ForwardMode
+from opforge.errors import ForwardMode, MissingBackward
 
 Tensor = torch.Tensor
 
@@ -548,6 +548,50 @@ def test_a_saved_output_has_its_history_at_every_level(op_name):
     x = torch.ones(2)
     ours = torch.func.jacrev(torch.func.jacrev(exp))(x)
     torch.testing.assert_close(ours, torch.func.jacrev(torch.func.jacrev(torch.exp))(x))
+
+
+def test_compiled_autograd_gives_the_same_gradients(cube, op_name):
+    """With flat arguments, records and lists; the compiler sees all of the backward."""
+
+    def save(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], inputs[1].weight)
+
+    def to_both(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad * weight, {"weight": grad * x}
+
+    @opforge.op(op_name(), backward=to_both, setup_context=save)
+    def weighted(x: Tensor, weights: Weights) -> Tensor:
+        return x * weights.weight
+
+    @opforge.op(op_name(), backward=lambda ctx, grad: [grad, grad * 2])
+    def joined(xs: list[Tensor]) -> Tensor:
+        return xs[0] + xs[1] * 2
+
+    x, weight = doubles(3), doubles(3)
+
+    def gradients():
+        joined([cube(x), weighted(x, Weights(weight))]).sum().backward()
+        found = (x.grad, weight.grad)
+        x.grad = weight.grad = None
+        return found
+
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        compiled = torch.compile(gradients, backend="eager")()
+    torch.testing.assert_close(compiled, gradients())
+
+
+def test_compiled_autograd_refuses_an_op_without_a_backward(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    x = leaf(3)
+    with (
+        torch._dynamo.config.patch(compiled_autograd=True),
+        pytest.raises(MissingBackward, match=op.name()),
+    ):
+        torch.compile(lambda: op(x).sum().backward(), backend="eager")()
 
 
 @pytest.mark.parametrize(

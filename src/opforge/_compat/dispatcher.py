@@ -34,10 +34,16 @@ functorch_active = torch._C._are_functorch_transforms_active
 python_impls = torch.library._impls
 single_level_autograd = enable_single_level_autograd_function
 
-# torch.autograd.Function.apply asks about functorch on every call, and without a setup_context it
-# refuses to run inside a transform. A kernel at the Autograd key is already at one level, which is
-# what the single-level class is for.
-AutogradFunction = _SingleLevelFunction
+
+class AutogradFunction(_SingleLevelFunction):
+    """A Function for one level of torch.func, as a kernel at the Autograd key is.
+
+    torch.autograd.Function.apply asks about functorch on every call, and without a setup_context it
+    refuses to run inside a transform.
+    """
+
+    # Compiled autograd asks every Function which graph its node belongs to.
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
 
 def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:

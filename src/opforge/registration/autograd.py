@@ -289,7 +289,13 @@ def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
     """`apply` of a new Function."""
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+
+    def go_back(ctx: Any, *grads: Any) -> Any:
+        return backward(ctx, *grads)
+
+    # Dynamo, which traces it for compiled autograd, wants a function there: in torch 2.13 it
+    # refuses a method.
+    members = {"forward": staticmethod(forward), "backward": staticmethod(go_back)}
     function: Any = type(name.replace("::", "_"), (_compat.AutogradFunction,), members)
     apply: Callable[..., Any] = function.apply
     return apply
