@@ -37,11 +37,6 @@ def test_a_given_schema_may_declare_a_mutation(op_name):
 @pytest.mark.parametrize(
     ("schema", "mutates_args", "text"),
     [
-        (
-            "(Tensor s, float x=2.5) -> Tensor",
-            (),
-            "arguments do not match the function's parameters",
-        ),
         ("(Tensor x) -> Tensor", (), "arguments do not match the function's parameters"),
         (
             "(Tensor x, *, float t=2.5) -> Tensor",
@@ -179,6 +174,39 @@ def test_rules_of_an_op_with_other_names_in_its_schema_go_by_place(op_name):
     assert torch.func.vmap(op)(torch.ones(3, 2)).shape == (3, 2)
     op.register_kernel("cpu", lambda first, second: first + second)
     assert op(torch.ones(1)).item() == 3.5
+
+
+@pytest.mark.parametrize("named", [["y"], ["x1"]])
+def test_a_schemas_names_may_be_those_of_other_parameters(named, op_name):
+    """They go by place, as with `custom_op`; the schema's x1 is the function's y0."""
+
+    def weighted(x0: Tensor, x1: Tensor, y0: Tensor, y1: Tensor) -> Tensor:
+        return x0 + 10 * x1 + 100 * y0 + 1000 * y1
+
+    op = opforge.op(
+        weighted,
+        name=op_name(),
+        schema="(Tensor x, Tensor y, Tensor x1, Tensor y1) -> Tensor",
+        backward=lambda ctx, g: (g, g * 10, g * 100, g * 1000),
+        fake=named,
+    )
+    given = dict(zip(["x", "y", "x1", "y1"], map(torch.tensor, [1.0, 2.0, 3.0, 4.0]), strict=True))
+    given["x1"].requires_grad_()
+    assert list(inspect.signature(op).parameters) == [*given]
+    assert op(*given.values()).item() == op(**given).item() == 4321.0
+    run = torch.compile(lambda: op(**given) * 1, backend="aot_eager", fullgraph=True)
+    run().backward()
+    assert given["x1"].grad.item() == 100.0
+
+
+def test_a_mutation_named_like_two_parameters_is_the_schemas(op_name):
+    @opforge.op(op_name(), schema="(Tensor y, Tensor(a!) x) -> ()", mutates_args=["x"])
+    def bump(x: Tensor, y: Tensor) -> None:
+        y.add_(x)
+
+    x = torch.zeros(1)
+    bump(torch.ones(1), x)
+    assert x.item() == 1.0
 
 
 def test_a_mutation_is_named_as_in_the_schema_or_as_in_the_function(op_name):

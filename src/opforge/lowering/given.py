@@ -55,10 +55,10 @@ def lower_given(
 def _refuse_others(
     arguments: Sequence[tuple[str, str, bool, bool, bool]], kinds: Mapping[str, str]
 ) -> None:
-    """Refuse a schema that does not fit the parameters, or names them in another order."""
+    """Refuse a schema that does not fit the parameters."""
     names = [a[0] for a in arguments]
     renamed = [
-        keyword_only or kinds[own] == "keyword-only" or name in kinds
+        keyword_only or kinds[own] == "keyword-only"
         for (name, _, _, keyword_only, _), own in zip(arguments, kinds, strict=False)
         if name != own
     ]

@@ -92,7 +92,8 @@ def _select(
     signature: Signature, arguments: Sequence[FlatArgument], name: str, option: str
 ) -> list[FlatArgument]:
     path = name.replace("__", ".") if name not in {a.path for a in arguments} else name
-    exact = [a for a in arguments if name in (a.name, a.path)]
+    # The op is called by the schema's names, one of which may be another parameter's own.
+    exact = [a for a in arguments if a.name == name] or [a for a in arguments if a.path == name]
     below = [a for a in arguments if a.path.startswith((f"{name}.", f"{path}."))]
     valid = _valid_names(signature, [a for a in arguments if a.is_tensor])
     if not exact and not below:

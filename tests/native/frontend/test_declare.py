@@ -336,6 +336,13 @@ def test_parameters_go_by_the_functions_names_or_the_schemas(names, op_name):
     assert found.arguments(found.cases[0], {"input": "tensor", "n": 3}) == (("tensor", 3), {})
 
 
+def test_a_name_of_the_schema_is_the_schemas_where_the_function_has_it_elsewhere(op_name):
+    op = opforge.op(lambda x, n: x * n, name=op_name(), schema="(Tensor n, int x) -> Tensor")
+    native.declare(op, n=native.tensor("m", "fp16"), x=native.scalar("i64"))
+    found = [(param.name, param.kind) for param in expand(op).params]
+    assert found == [("n", "tensor"), ("x", "scalar")]
+
+
 def test_a_parameter_under_both_of_its_names_is_declared_twice(op_name):
     op = opforge.op(lambda x: x * 1, name=op_name(), schema="(Tensor input) -> Tensor")
     spec = native.tensor("m", "fp16")

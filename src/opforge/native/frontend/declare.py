@@ -118,7 +118,9 @@ def _read(
     lowered: Lowered, dims: Any, returns: Any, backward: Any, specs: dict[str, Any]
 ) -> Declaration:
     reader = _Reader(lowered)
-    renamed = {p.name: p.node.path for p in lowered.signature.parameters if p.name != p.node.path}
+    parameters = lowered.signature.parameters
+    # A name that the schema has, too, is the schema's.
+    renamed = {p.name: p.node.path for p in parameters if p.name not in reader.nodes}
     specs = _by_schema(specs, renamed)
     if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
         # The op has a parameter called dims, and this is not a table of bounds.
