@@ -142,6 +142,22 @@ def test_disabling_a_kernel_that_is_not_there_is_logged(op_name):
     assert "no kernel of its own for cpu to disable" in record.getMessage()
 
 
+def test_choosing_what_is_chosen_already_is_logged(op_name):
+    op, _ = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x + 100)
+    with heard("opforge") as records:
+        with op.set_kernel_enabled("cpu"):
+            pass
+        with op.set_kernel_enabled("cpu", enabled=False):
+            with op.set_kernel_enabled("cpu", enabled=False):
+                pass
+            with op.set_kernel_enabled("cpu"):
+                pass
+    first, second = [record.getMessage() for record in records]
+    assert "kernel for cpu is already enabled" in first
+    assert "kernel for cpu is already disabled" in second
+
+
 @CALLS
 @FORMS
 def test_a_late_fake_is_the_one_that_is_asked(op_name, form, calls):

@@ -101,13 +101,13 @@ class LateRules:
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002  # as in torch
         """Run the body instead of a kernel that was registered for a device type, or not."""
         before = device_type in self._disabled
+        name = self._registration.definition.name
         if device_type not in self._registration.device_kernels:
-            log.warning(
-                "%s has no kernel of its own for %s to %s",
-                self._registration.definition.name,
-                device_type,
-                "enable" if enabled else "disable",
-            )
+            action = "enable" if enabled else "disable"
+            log.warning("%s has no kernel of its own for %s to %s", name, device_type, action)
+        elif before != enabled:
+            state = "enabled" if enabled else "disabled"
+            log.warning("%s: its kernel for %s is already %s", name, device_type, state)
         self._set_disabled(device_type, disabled=not enabled)
         try:
             yield
