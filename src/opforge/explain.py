@@ -71,7 +71,10 @@ def explain_op(
         ("vmap", vmap or _without_vmap(lowered)),
         ("autocast", autocast),
         ("devices", ", ".join(definition.device_types)),
-        *(("on " + device, _place(fn)) for device, fn in definition.device_kernels.items()),
+        *(
+            ("on " + (device or "others"), _place(fn))
+            for device, fn in definition.device_kernels.items()
+        ),
         ("mutates", ", ".join(a.path for a in lowered.mutated)),
         *_found(info),
         ("flags", ", ".join(flag for flag in _FLAGS if getattr(info, flag))),

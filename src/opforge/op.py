@@ -42,7 +42,7 @@ from .registration.late import (
     detach_refusals,
     read_device_types,
 )
-from .registration.register import Definition, Registration, register
+from .registration.register import Definition, DeviceKernels, Registration, register
 from .registration.sharding import register_sharding
 from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
@@ -212,7 +212,7 @@ class _Asked:
     dialect: Dialect = OPFORGE
     # What was given after the decoration: names of options, and kernels by device type.
     late: frozenset[str] = frozenset()
-    device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    device_kernels: DeviceKernels = field(default_factory=dict)
 
 
 def make_op(fn: Any, options: Options, dialect: Dialect = OPFORGE) -> Any:
@@ -258,9 +258,7 @@ class _Registered:
     asked: _Asked
     registration: Registration
 
-    def amend(
-        self, *, device_kernels: Mapping[str, Callable[..., Any]] | None = None, **options: Any
-    ) -> None:
+    def amend(self, *, device_kernels: DeviceKernels | None = None, **options: Any) -> None:
         """Register the op as if it had been decorated with these options, too."""
         before = self.asked
         asked = dataclasses.replace(

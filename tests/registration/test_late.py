@@ -324,6 +324,29 @@ def test_a_body_for_one_type_of_device_runs_there_alone(op_name):
     assert op(torch.ones(2, device="meta")).shape == (2,)
 
 
+@pytest.mark.parametrize("with_backward", [False, True])
+def test_a_kernel_for_the_other_devices_runs_where_the_body_does_not(op_name, with_backward):
+    options = {"backward": lambda ctx, grad: (grad * 7, None)} if with_backward else {}
+    for body_is_for, expected in (("cuda", 101.0), ("cpu", 3.0)):
+        op, (x,) = called(plain, op_name, device_types=body_is_for, **options)
+        op.register_kernel(None, lambda x, y: x + 100)
+        assert op(x).tolist() == compiled(op)(x).tolist() == [expected] * 2
+        assert "on others" in opforge.explain(op)
+        op.register_kernel("cpu", lambda x, y: x + 200)
+        x = torch.ones(2, requires_grad=True)
+        out = op(x)
+        assert out.tolist() == [201.0, 201.0]
+        if with_backward:
+            out.sum().backward()
+            assert x.grad.tolist() == [7.0, 7.0]
+
+
+def test_without_types_of_device_the_body_serves_the_others(op_name):
+    op, _ = called(plain, op_name)
+    with pytest.raises(BadOption, match="the body already serves all the others"):
+        op.register_kernel(None, lambda x, y: x)
+
+
 @FORMS
 @pytest.mark.parametrize("with_backward", [False, True])
 def test_a_body_for_this_type_of_device_runs(op_name, form, with_backward):

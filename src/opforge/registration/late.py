@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from .. import _compat
 from ..errors import BadOption, ModeRefused, first_line
 from ..model import Lowered
 from .callables import check_call, names_of
-from .register import Registration
+from .register import Definition, DeviceKernels, Registration
 
 log = logging.getLogger("opforge")
 
@@ -27,9 +27,7 @@ log = logging.getLogger("opforge")
 class Amend(Protocol):
     """Registers the op again with other options, and with kernels for device types."""
 
-    def __call__(
-        self, *, device_kernels: Mapping[str, Callable[..., Any]] | None = None, **options: Any
-    ) -> None: ...
+    def __call__(self, *, device_kernels: DeviceKernels | None = None, **options: Any) -> None: ...
 
 
 class LateRules:
@@ -55,7 +53,10 @@ class LateRules:
         fn: Callable[..., Any] | None = None,
         /,
     ) -> Any:
-        """Run a function instead of the body on these device types; works as a decorator."""
+        """Run a function instead of the body on these device types; works as a decorator.
+
+        `None` stands for all that an op with `device_types=` has no kernel for.
+        """
 
         def register(fn: Callable[..., Any]) -> Callable[..., Any]:
             with self._located():
@@ -69,7 +70,7 @@ class LateRules:
             return fn
 
         with self._located():
-            names = _read_for_kernel(device_types, self._registration.definition.lowered)
+            names = _read_for_kernel(device_types, self._registration.definition)
         return register if fn is None else register(fn)
 
     def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
@@ -185,14 +186,16 @@ def _check_device_type(name: Any) -> None:
         ) from None
 
 
-def _read_for_kernel(device_types: Any, lowered: Lowered) -> tuple[str, ...]:
+def _read_for_kernel(device_types: Any, definition: Definition) -> tuple[str | None, ...]:
+    if device_types is None and definition.device_types:
+        return (None,)
     names = read_device_types(device_types)
     if not names:
         raise BadOption(
             "register_kernel needs a device type: the body already serves all the others",
-            fix='register_kernel("cpu")',
+            fix='register_kernel("cpu"), or say what the body is for: device_types="cuda"',
         )
-    check_device_types(names, lowered)
+    check_device_types(names, definition.lowered)
     return names
 
 

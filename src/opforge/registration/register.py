@@ -27,6 +27,8 @@ from .transparent import Transparency
 from .unrecorded import Unrecorded, define_raising_ops
 from .vmap import make_vmap_kernel
 
+# What runs instead of the body, by device type; None for all others that the body is not for.
+DeviceKernels = Mapping[str | None, Callable[..., Any]]
 # Seconds to wait for the calls of other threads before an op is removed.
 PATIENCE = 5.0
 
@@ -49,8 +51,7 @@ class Definition:
     views: bool = False
     # The device types that the body is for; none if it is for all of them.
     device_types: tuple[str, ...] = ()
-    # What runs instead of the body, by device type.
-    device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    device_kernels: DeviceKernels = field(default_factory=dict)
     dialect: Dialect = OPFORGE
 
     @property
@@ -71,7 +72,7 @@ class Registration:
     generated: Generated
     handle: Any
     # By device type; see `Definition.device_kernels`.
-    device_kernels: dict[str, Generated] = field(default_factory=dict)
+    device_kernels: dict[str | None, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict)
     _ended: bool = False
@@ -83,7 +84,7 @@ class Registration:
     @property
     def kernel_keys(self) -> frozenset[str]:
         """The backends for which a kernel other than the body was registered here."""
-        return frozenset(map(_compat.backend_key, self.definition.device_kernels))
+        return frozenset(_compat.backend_key(d) for d in self.definition.device_kernels if d)
 
     @property
     def kernel(self) -> Callable[..., Any]:
@@ -298,7 +299,7 @@ def _define(definition: Definition) -> _compat.DefinedOp:
 
 def _install(
     definition: Definition, generated: Generated, defined: _compat.DefinedOp, taken: set[str]
-) -> dict[str, Generated]:
+) -> dict[str | None, Generated]:
     library, overload = defined.kernels, defined.overload
     op = definition.name.partition("::")[2]
     writer = KernelWriter(
@@ -364,11 +365,11 @@ def _install_device_kernel(
     generated: Generated,
     library: Any,
     writer: KernelWriter,
-    device_type: str,
+    device_type: str | None,
 ) -> Generated:
-    """A kernel for one device type, behind the same checks as the body."""
+    """A kernel for one device type, or for the others, behind the same checks as the body."""
     fn = definition.device_kernels[device_type]
-    made = generated.beside(f"the kernel for {device_type}", fn)
+    made = generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
     kernel = made.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
     made.namespace.update(
         _of_fn=fn,
@@ -379,7 +380,11 @@ def _install_device_kernel(
     )
     made.before_first_call = definition.transparency.resolve_mode
     op = definition.name.partition("::")[2]
-    library.impl(op, kernel, _compat.backend_key(device_type))
+    key = COMPOSITE[0] if device_type is None else _compat.backend_key(device_type)
+    library.impl(op, kernel, key)
+    if device_type is None:
+        # It is no stranger's, which would run in place of the body.
+        _compat.unlist(library, listed_name(definition.name, key))
     return made
 
 
