@@ -21,7 +21,7 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
     backward_fn: Callable[..., Any] | None = None,
     is_compute_sensitive: bool = False,  # noqa: FBT001, FBT002  # as above
     is_subgraph_boundary: bool = False,  # noqa: FBT001, FBT002  # as above
-    extra_triton_kernels: Sequence[Any] | None = None,
+    extra_triton_kernels: Sequence[Any] | None = (),
     force_register_mode: str | None = None,
     max_introspect_depth: int = 5,
 ) -> Any:

@@ -50,7 +50,7 @@ def test_it_has_magi_compilers_parameters_in_their_order():
         "backward_fn": None,
         "is_compute_sensitive": False,
         "is_subgraph_boundary": False,
-        "extra_triton_kernels": None,
+        "extra_triton_kernels": (),
         "force_register_mode": None,
         "max_introspect_depth": 5,
     }
