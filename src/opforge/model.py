@@ -115,8 +115,7 @@ class Field:
 class Record:
     """Something that is flattened: a frozen dataclass, NamedTuple or tuple of fixed length.
 
-    `duck`: callers may pass anything with the fields' attributes, and the body's instance is made
-    by a call of the class if that runs code of the user's.
+    `duck`: callers may pass anything with the fields' attributes.
     """
 
     path: str

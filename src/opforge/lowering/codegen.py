@@ -29,7 +29,6 @@ called `type` or `len`. A parameter's own name must not start with `_of_`.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -287,10 +286,6 @@ def _rebuild_record(source: FunctionSource, node: Record, names: list[str]) -> s
         # tuple.__new__ skips a __new__ that a class may define over its fields.
         return f"{PREFIX}new_tuple({cls}, {listed})"
     local = _local(node)
-    if node.duck and _runs_code(node):
-        named = [f"{f.name}={value}" for f, value in zip(node.fields, values, strict=True)]
-        source.add(f"{local} = {cls}({', '.join(named)})")
-        return local
     source.add(f"{local} = {PREFIX}object.__new__({cls})")
     in_dict = _lives_in_dict(node.cls) and not source.traced
     if in_dict and values:
@@ -303,19 +298,6 @@ def _rebuild_record(source: FunctionSource, node: Record, names: list[str]) -> s
         else:
             source.add(f"{PREFIX}object.__setattr__({local}, {item.name!r}, {value})")
     return local
-
-
-def _runs_code(node: Record) -> bool:
-    """Whether a dataclass can be made by a call with its fields, and that runs the user's code."""
-    cls: Any = node.cls
-    generated = cls.__dataclass_params__.init and "__dataclass_params__" in vars(cls)
-    if generated and not hasattr(cls, "__post_init__"):
-        return False
-    try:
-        inspect.signature(cls).bind(**{item.name: None for item in node.fields})
-    except TypeError:
-        return False
-    return True
 
 
 def _lives_in_dict(cls: type[Any]) -> bool:
