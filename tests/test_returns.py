@@ -353,6 +353,58 @@ def test_something_other_than_the_promised_scalar_is_refused(annotation, value, 
     assert type(value).__name__ in text
 
 
+Several = tuple[Tensor, int, bool, Tensor | None, float, Tensor]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, None),
+        (0, 1),
+        (1, True),
+        (1, 2.5),
+        (1, None),
+        (2, 1),
+        (3, 1),
+        (4, True),
+        (4, "a"),
+        (5, []),
+    ],
+)
+def test_each_of_several_outputs_is_checked(place, value, op_name):
+    wrong = []
+
+    def body(x: Tensor) -> Several:
+        outputs = [x + 1, 2, True, None, 0.5, x + 2]
+        for index, each in wrong:
+            outputs[index] = each
+        return tuple(outputs)
+
+    op = opforge.op(body, name=op_name())
+    assert op(torch.ones(1))[1:5] == (2, True, None, 0.5)
+    wrong.append((3, torch.ones(1)))
+    assert op(torch.ones(1))[3].item() == 1.0
+    wrong.append((4, 3))
+    assert op(torch.ones(1))[4] == 3.0
+    wrong.append((place, value))
+    with pytest.raises(WrongReturn, match=f"for return.{place}"):
+        op(torch.ones(1))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_of_several_outputs_that_autograd_recorded_is_detached(place, op_name):
+    weight = torch.ones(1, requires_grad=True)
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, Tensor | None]:
+        recorded = x * weight
+        return (recorded, None) if place == 0 else (x + 1, recorded)
+
+    with pytest.warns(opforge.OpforgeWarning, match="no gradient reaches it"):
+        out = op(torch.ones(1))[place]
+    assert not out.requires_grad
+
+
 def test_a_wrong_return_is_refused_when_an_input_requires_grad_too(returning):
     op = returning(Tensor, lambda x: None)
     assert "its annotation says Tensor" in wrong(op, X.clone().requires_grad_())

@@ -18,7 +18,7 @@ from ..lowering.codegen import (
     emit_result,
     pass_on,
 )
-from ..model import Lowered
+from ..model import Leaf, Lowered
 
 Writer = Callable[[FunctionSource, Lowered], None]
 
@@ -145,11 +145,38 @@ class KernelWriter:
             source.add(f"if {present}_of_out.requires_grad:")
             source.add(f"    _of_out = _of_unrecord(_of_out{viewed})")
         else:
-            source.add(f"_of_out = _of_check_several(_of_out{viewed})")
+            self._emit_check_of_several(source, lowered, viewed)
         if self.verified and tensors:
             source.add("if _of_pending:")
             source.add(f"    _of_verify({outputs}, {pass_on(lowered.arguments)})")
         source.add("return _of_out")
+
+    @staticmethod
+    def _emit_check_of_several(source: FunctionSource, lowered: Lowered, viewed: str) -> None:
+        """Call the check of several outputs, unless each is plainly what its annotation says."""
+        check = f"_of_out = _of_check_several(_of_out{viewed})"
+        outputs = [f"_of_out_{i}" for i in range(len(lowered.returns))]
+        tests = [_usual(leaf, out) for leaf, out in zip(lowered.returns, outputs, strict=True)]
+        if len(tests) == 1 or not all(tests):
+            source.add(check)
+            return
+        source.add(f"{', '.join(outputs)} = _of_out")
+        source.add(f"if not ({' and '.join(tests)}):")
+        source.add(f"    {check}")
+
+
+# The types whose values need no more than this look.
+_EXACT = {"SymInt": "_of_int", "int": "_of_int", "float": "_of_float", "bool": "_of_bool"}
+
+
+def _usual(leaf: Leaf, out: str) -> str:
+    """A quick test that an output is right and not recorded; empty if there is none."""
+    if leaf.container:
+        return ""
+    if not leaf.is_tensor:
+        return f"_of_type({out}) is {_EXACT[leaf.base]}" if leaf.base in _EXACT else ""
+    test = f"_of_type({out}) is _of_Tensor and not {out}.requires_grad"
+    return f"({out} is None or {test})" if leaf.optional else test
 
 
 def write_inplace(source: FunctionSource, lowered: Lowered) -> None:
