@@ -52,6 +52,8 @@ class Unrecorded:
         self.transparency = transparency
         self.checks = checks
         self.apply: Callable[..., Any] | None = None
+        # Autograd gets them flattened.
+        self.lists = any(leaf.container for leaf in self.lowered.returns)
 
     def eager(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """What the kernel calls instead of the body: the kernel again, with grad disabled."""
@@ -148,20 +150,31 @@ class Unrecorded:
         if self.apply is None:
             # Made on first use: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
-        given = self.lowered.by_name(args, kwargs)
-        tensors = [t for value in given.values() for t in tensors_in(value)]
-        call = _UnrecordedCall(run, self.mutated_tensors(given), raise_when_run)
-        # A Function raises them, too.
-        with _compat.keeping_versions(call.mutated if is_counted else ()):
+        tensors: list[torch.Tensor] = []
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+            elif isinstance(value, (list, tuple)):
+                tensors += tensors_in(value)
+        mutated = self.mutated_tensors(args, kwargs) if self.lowered.mutated else []
+        call = _UnrecordedCall(run, mutated, raise_when_run)
+        if mutated and is_counted:
+            # A Function raises them, too.
+            with _compat.keeping_versions(mutated):
+                results = at_one_level(self.apply, call, *tensors)
+        else:
             results = at_one_level(self.apply, call, *tensors)
-        if not self.lowered.returns:
+        returns = self.lowered.returns
+        if not returns:
             return None
         if self.lowered.returned:
             return self.lowered.itself(None, args, kwargs)
-        outputs = regroup(results, call.outputs)
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+        if self.lists:
+            results = tuple(regroup(results, call.outputs))
+        return results[: len(returns)] if len(returns) > 1 else results[0]
 
-    def mutated_tensors(self, given: dict[str, Any]) -> list[torch.Tensor]:
+    def mutated_tensors(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        given = self.lowered.by_name(args, kwargs)
         mutated: list[torch.Tensor] = []
         for argument in self.lowered.mutated:
             for tensor in tensors_in(given[argument.name]):
@@ -178,12 +191,17 @@ class Unrecorded:
         ctx.opforge_shapes = shapes_of(tensors)
         ctx.opforge_raise_when_run = call.raise_when_run
         out = call.run()
-        outputs = out if len(self.lowered.returns) > 1 else (out,)
+        returns = self.lowered.returns
         # What is returned and mutated is an output once: autograd allows a view no second one.
-        alone = self.lowered.returned or not self.lowered.returns
-        expanded, call.outputs = expand(() if alone else outputs)
-        ctx.mark_dirty(*call.mutated)
-        return (*expanded, *call.mutated)
+        if self.lowered.returned or not returns:
+            outputs: Sequence[Any] = ()
+        else:
+            outputs = out if len(returns) > 1 else (out,)
+        if self.lists:
+            outputs, call.outputs = expand(outputs)
+        if call.mutated:
+            ctx.mark_dirty(*call.mutated)
+        return (*outputs, *call.mutated)
 
     def go_back(self, ctx: Any, *grads: Any) -> Any:
         where = f"{self.name} ({self.location})"
