@@ -177,6 +177,45 @@ def with_backward() -> list[Row]:
     ]
 
 
+def three(x: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    return torch.empty(8), torch.empty(8), torch.empty(8), n
+
+
+class BareThree(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        return three(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> None:
+        raise NotImplementedError
+
+
+def several_outputs() -> list[Row]:
+    custom = torch.library.custom_op("bench::custom_three", three, mutates_args=())
+    op = opforge.op("bench::three", mode="custom_op")(three)
+    x, y, followed = torch.randn(8), torch.randn(8), torch.randn(8, requires_grad=True)
+    us = fastest(
+        {
+            "raw": lambda: three(x, y, 3),
+            "custom_op": lambda: custom(x, y, 3),
+            "opforge": lambda: op(x, y, 3),
+        }
+    )
+    # Without a backward: going back raises.
+    recorded = fastest(
+        {
+            "Function": lambda: BareThree.apply(x, followed, 3),
+            "custom_op": lambda: custom(x, followed, 3),
+            "opforge": lambda: op(x, followed, 3),
+        }
+    )
+    return [
+        compare("four outputs: the same", us, "raw", "custom_op", 0.4),
+        compare("an input requires grad: the same", recorded, "Function", "custom_op", 0.9),
+    ]
+
+
 def dataclass_argument() -> list[Row]:
     flattened = opforge.op("bench::with_config")(with_config)
     hand = opforge.op("bench::by_hand")(by_hand)
@@ -279,7 +318,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--gpu", action="store_true", help="run only the rows that need a GPU")
     given = parser.parse_args()
-    parts = (without_backward, with_backward, dataclass_argument, decorating, importing)
+    parts = (
+        without_backward,
+        with_backward,
+        several_outputs,
+        dataclass_argument,
+        decorating,
+        importing,
+    )
     rows: list[Row] = []
     for part in (triton_launch,) if given.gpu else parts:
         rows += part()
