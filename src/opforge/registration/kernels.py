@@ -161,7 +161,8 @@ class KernelWriter:
             source.add(check)
             return
         source.add(f"{', '.join(outputs)} = _of_out")
-        source.add(f"if not ({' and '.join(tests)}):")
+        # torch 2.13 and before made a tuple of a list.
+        source.add(f"if not (_of_type(_of_out) is _of_tuple and {' and '.join(tests)}):")
         source.add(f"    {check}")
 
 
