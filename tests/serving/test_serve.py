@@ -37,6 +37,7 @@ from support.served_kernels import (
     combine,
     doubles,
     made,
+    optional,
     plus_one,
     pruned,
     recorded,
@@ -233,6 +234,30 @@ def test_numbers_of_other_types_are_numbers(gpu, jit, folder, size):
     x, out = torch.randn(64), torch.empty(64)
     combine[(1,)](x, x, out, size, BLOCK=tl.constexpr(64))
     torch.testing.assert_close(out, x + x)
+
+
+@pytest.mark.parametrize("constant", [tl.constexpr(3), plus_one], ids=["constexpr", "function"])
+def test_a_constant_without_annotation_is_tritons(device, jit_of, tmp_path, constant):
+    """Triton compiles it in, so that its kernel is neither that of None nor that of a number."""
+    recording = recorded(*(lambda x, n=n: optional[(1,)](x, n) for n in (constant, 7)))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    (note,) = done.notes
+    assert "is not served where n is " in note
+    assert "annotate it (n: tl.constexpr)" in note
+    x = torch.zeros(1)
+    opforge.serve(done.folder, strict=True)
+    with pytest.raises(NotServed, match="n is None, but was built as int"):
+        optional[(1,)](x, None)
+    with pytest.raises(NotServed, match=r"n is a constant, but not annotated as tl\.constexpr"):
+        optional[(1,)](x, constant)
+    optional[(1,)](x, 7)
+    assert len(device.launches) == 1
+    serving.stop()
+    jit = jit_of()
+    opforge.serve(done.folder)
+    with pytest.warns(OpforgeWarning, match=r"To serve it, annotate it \(n: tl\.constexpr\)"):
+        optional[(1,)](x, n=constant)
+    assert [kwargs for *_, kwargs in jit] == [{"n": constant}]
 
 
 def test_an_enum_is_a_constant_of_its_own(device, folder, tmp_path):

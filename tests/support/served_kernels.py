@@ -85,6 +85,11 @@ def staged(x_ptr, n, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
     tl.store(x_ptr, n * num_stages * num_warps)
 
 
+@triton.jit
+def optional(x_ptr, n):
+    tl.store(x_ptr, -1 if n is None else 1)
+
+
 def _set_block(args):
     args["x_desc"].block_shape = [args["M"], 32]
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from triton import knobs
 from triton.backends.nvidia.compiler import CUDAOptions
 from triton.runtime._allocation import _allocator
-from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
+from triton.runtime.jit import JITCallable, JITFunction, KernelInterface, TensorWrapper
 
 from . import patches, settings
 from .compiled import torch_dtype
@@ -114,17 +114,30 @@ def plain_constant(value: Any) -> Any:
     return value
 
 
+def plain_for(param: Any, value: Any) -> Any:
+    """An argument in plain types, or what it is where Triton compiles it in."""
+    if param.is_constexpr:
+        return plain_constant(value)
+    if is_undeclared_constant(param, value):
+        return value
+    return _as_annotated(plain(value), param.annotation_type)
+
+
+def is_undeclared_constant(param: Any, value: Any) -> bool:
+    """Whether Triton compiles a value in, though the parameter is no `tl.constexpr`."""
+    if param.is_constexpr or param.annotation_type:
+        return False
+    return isinstance(value, (tl.constexpr, JITCallable)) and plain(value) is not None
+
+
 def plain_arguments(
     fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments of a launch in plain types; None if they are."""
-    constants = {param.name for param in fn.params if param.is_constexpr}
-    annotated = {param.name: param.annotation_type for param in fn.params}
+    params = {param.name: param for param in fn.params}
 
     def made_plain(name: str, value: Any) -> Any:
-        if name in constants:
-            return plain_constant(value)
-        return _as_annotated(plain(value), annotated.get(name, ""))
+        return plain_for(params[name], value) if name in params else plain(value)
 
     made = (
         # There may be more than the kernel takes, which Triton will refuse.

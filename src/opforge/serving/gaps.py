@@ -44,3 +44,11 @@ def other_arch(reason: str) -> Gap:
     """Nothing was built for the current device."""
     arch = _compat.device.device_arch()
     return gap(reason, f"build again with `opforge build ... --arch {arch}`")
+
+
+def undeclared(name: str) -> Gap:
+    """A parameter is given a constant, and has no annotation that says so."""
+    return gap(
+        f"{name} is a constant, but not annotated as tl.constexpr",
+        f"annotate it ({name}: tl.constexpr), record it and build again",
+    )

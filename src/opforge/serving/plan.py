@@ -21,6 +21,7 @@ from ..native.ir.kernel_request import Request
 from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant
+from .gaps import undeclared
 from .kinds import DESCRIPTOR, INTEGERS, MOST_DESCRIPTORS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
@@ -115,7 +116,11 @@ def _instances(
 ) -> list[PlannedInstance]:
     instances: dict[str, PlannedInstance] = {}
     for variant in recorded.variants:
-        odd = _unserved(recorded, variant) or _lost_constant(recorded, variant)
+        odd = (
+            _unserved(recorded, variant)
+            or _undeclared(fn, variant)
+            or _lost_constant(recorded, variant)
+        )
         if odd:
             notes.append(f"{recorded.name} is not served where {odd}")
             continue
@@ -150,6 +155,16 @@ def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
     described = sum(_compat.tma.rank(kind) > 0 for _, kind in variant.types)
     if described > MOST_DESCRIPTORS:
         return f"it takes {described} tensor descriptors; the most are {MOST_DESCRIPTORS}"
+    return ""
+
+
+def _undeclared(fn: Any, variant: RecordedVariant) -> str:
+    """Which constant a served launch could not tell from None: nothing says that it is one."""
+    declared = {param.name for param in fn.params if param.is_constexpr}
+    for name, value in variant.constants:
+        if name not in declared and value is not None:
+            found = undeclared(name)
+            return f"{name} is {show(value)}: {found.reason}; {found.fix}"
     return ""
 
 

@@ -18,7 +18,7 @@ from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
-from .gaps import COVER, Gap, from_extension, gap, other_arch
+from .gaps import COVER, Gap, from_extension, gap, other_arch, undeclared
 from .inductor import CompiledGraphs, Counted
 from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
@@ -173,7 +173,7 @@ class ServedFolder(_compat.advice.Adviser):
                 param.name,
                 param.is_constexpr,
                 param.has_default,
-                _default(param) if param.has_default else None,
+                _compat.served.plain_for(param, param.default) if param.has_default else None,
                 not param.do_not_specialize,
                 not param.do_not_specialize_on_alignment,
                 bool(param.annotation_type),
@@ -187,8 +187,10 @@ class ServedFolder(_compat.advice.Adviser):
                 # Triton gets what the program passed, not what was tried in its place.
                 return self.hand_over(fn, grid, tried[1], tried[2], from_extension(*said))
             plain = _compat.served.plain_arguments(fn, args, kwargs)
-            if plain is None:
-                return self.hand_over(fn, grid, args, kwargs, from_extension(*said))
+            constant = _undeclared(fn, args, kwargs)
+            if plain is None or constant is not None:
+                found = constant or from_extension(*said)
+                return self.hand_over(fn, grid, args, kwargs, found)
             self._tried.given = fn, args, kwargs
             try:
                 return made.bind(grid)(*plain[0], **plain[1])
@@ -376,9 +378,14 @@ def _odd_annotation(fn: Any) -> str:
     return ""
 
 
-def _default(param: Any) -> Any:
-    served = _compat.served
-    return (served.plain_constant if param.is_constexpr else served.plain)(param.default)
+def _undeclared(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gap | None:
+    """A constant of a launch whose parameter does not say that it takes one."""
+    given = {**dict(zip(fn.arg_names, args, strict=False)), **kwargs}
+    for param in fn.params:
+        value = given.get(param.name, param.default)
+        if _compat.served.is_undeclared_constant(param, value):
+            return undeclared(param.name)
+    return None
 
 
 def read_image(folder: Path, image: ServedImage, *, verify: bool = True) -> bytes:
