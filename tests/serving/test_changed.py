@@ -16,7 +16,16 @@ from opforge.serving.build import build
 from opforge.serving.served_folder import ServedFolder
 from support.served_kernels import recorded
 
-CONFIG = "FACTOR = 2\nother = 1\n"
+CONFIG = """
+FACTOR = 2
+other = 1
+
+class Base:
+    N = 3
+
+class Sizes(Base):
+    pass
+"""
 LIBRARY = textwrap.dedent("""
     import triton
     import triton.language as tl
@@ -44,6 +53,10 @@ LIBRARY = textwrap.dedent("""
         tl.store(x_ptr, tl.load(x_ptr) * config.FACTOR)
 
     @triton.jit
+    def by_class(x_ptr):
+        tl.store(x_ptr, tl.load(x_ptr) * config.Sizes.N)
+
+    @triton.jit
     def by_alias(x_ptr):
         tl.store(x_ptr, exp(tl.load(x_ptr)))
 
@@ -63,7 +76,7 @@ LIBRARY = textwrap.dedent("""
     def second(x_ptr):
         tl.store(x_ptr, exp2(tl.load(x_ptr)))
     """)
-KERNELS = ("by_module", "by_alias", "by_dtype", "by_default", "first", "second")
+KERNELS = ("by_module", "by_class", "by_alias", "by_dtype", "by_default", "first", "second")
 
 
 def imported(folder, library=LIBRARY, config=CONFIG):
@@ -161,6 +174,41 @@ def test_an_attribute_of_a_module_that_changes_later_is_noticed(
         assert seen == [by_alias]
     finally:
         serving.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("by_class", lambda one: setattr(one.config.Base, "N", 4), "the global N"),
+        ("second", lambda one: setattr(one.LOG2E, "value", 1.0), "the global LOG2E"),
+        ("second", lambda one: one.second._unsafe_update_src("def f(): pass"), "source of second"),
+        ("second", lambda one: one.exp2._unsafe_update_src("def f(): pass"), "source of exp2"),
+        ("second", lambda one: one.second.add_pre_run_hook(print), "it has pre_run_hooks"),
+        ("first", lambda one: setattr(one.first, "pre_run_hooks", [print]), "it has pre_run_hooks"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("standin")
+def test_what_a_program_changes_after_the_first_launch_is_noticed(
+    files, server, name, change, told
+):
+    library = imported(files)
+    kernel = getattr(library, name)
+    launch = server.kernel_of(kernel).bind((0,))
+    server.configure()
+    launch(torch.ones(1))
+    change(library)
+    with pytest.raises(NotServed, match=told):
+        launch(torch.ones(1))
+
+
+def test_each_jitted_function_has_hooks_of_its_own(files, server, standin):
+    library = imported(files)
+    one, other = library.second, triton.jit(library.second.fn)
+    other.add_pre_run_hook(print)
+    server.configure()
+    server.kernel_of(one).bind((0,))(torch.ones(1))
+    with pytest.raises(NotServed, match="it has pre_run_hooks"):
+        server.kernel_of(other).bind((0,))(torch.ones(1))
 
 
 def test_a_variable_that_changes_code_is_compared(files, server, monkeypatch):

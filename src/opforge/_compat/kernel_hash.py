@@ -42,15 +42,24 @@ __all__ = [
     "uses",
 ]
 
-Watched = tuple[dict[str, Any], str, Any]
+
+class Watched(NamedTuple):
+    """What a program may set anew: a name in a dict or of an object, and its value.
+
+    `told` says which that is: "the global FACTOR".
+    """
+
+    holder: Any
+    name: str
+    value: Any
+    told: str
 
 
 class KernelHash(NamedTuple):
     """`digest` is the hash.
 
     `places` are the `file:line`s of the functions that it went through, which are not in it, and
-    `files` all files that it has read values from. `watched` has the values that programs may set
-    anew: a dict, a name in it, and the value.
+    `files` all files that it has read values from.
     """
 
     digest: str
@@ -142,6 +151,7 @@ class _Reached(Texts):
     def _jitted(self, fn: Any) -> Iterator[str]:
         function = fn.fn
         self._at(function)
+        self._watch(vars(fn), "_src", fn._src, f"the source of {function.__name__}")
         yield f"jitted {type(fn).__name__} {_source(fn)}"
         yield f"noinline={bool(getattr(fn, 'noinline', None))} debug={getattr(fn, 'debug', None)}"
         for param in getattr(fn, "params", ()):
@@ -206,23 +216,28 @@ class _Reached(Texts):
                 return f"no {attribute}"
             except Exception as error:
                 raise NoText(attribute, value) from error
-            holder = None if is_of(value, FOREIGN) else _own(value, attribute)
-            if isinstance(value, ModuleType) and holder is not None:
-                self.modules.add(str(getattr(value, "__file__", "")))
+            holder = None if is_of(value, FOREIGN) else value
+            if isinstance(holder, ModuleType):
+                holder = vars(holder) if attribute in vars(holder) else None
+                if holder is not None:
+                    self.modules.add(str(getattr(value, "__file__", "")))
             value = found
             self._watch(holder, attribute, value)
         return value
 
-    def _watch(self, holder: dict[str, Any] | None, name: str, value: Any) -> None:
+    def _watch(self, holder: Any, name: str, value: Any, told: str = "") -> None:
         """Note what a program may set anew; functions and modules, as Triton does, are left out.
 
         So are objects of others, whose `==` may be anything.
         """
+        told = told or f"the global {name}"
+        if isinstance(value, tl.constexpr):
+            self._watch(vars(value), "value", value.value, told)
         if holder is None or not (type(value) in PLAIN or isinstance(value, _COMPARED)):
             return
         # Containers may be changed in place.
         kept = _copied(value) if isinstance(value, (list, dict, set)) else value
-        self.watched[id(holder), name] = holder, name, kept
+        self.watched[id(holder), name] = Watched(holder, name, kept, told)
 
     def _plain(self, function: FunctionType) -> Iterator[str]:
         """A Python function that runs while Triton compiles, such as one that makes an operation.
@@ -297,11 +312,6 @@ def _is_set(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _own(value: Any, attribute: str) -> dict[str, Any] | None:
-    own = getattr(value, "__dict__", None)
-    return own if isinstance(own, dict) and attribute in own else None
 
 
 def _is_usable(value: Any) -> bool:

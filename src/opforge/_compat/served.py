@@ -211,10 +211,12 @@ def has_unknown_options(fn: Any, kwargs: dict[str, Any]) -> bool:
 
 def watches_of(fn: Any, watched: Iterable[Watched]) -> list[tuple[Any, ...]]:
     """What to look at before every launch of one kernel: its hooks, and globals that it uses."""
-    found: list[tuple[Any, ...]] = [(fn.pre_run_hooks, "it has pre_run_hooks")]
-    for space, name, value in watched:
-        found.append((space, name, (value,), f"the global {name}, which it uses, has changed"))
-    return found
+    # In its dict, because a program may also put another list there.
+    none: tuple[list[Any]] = ([],)
+    return [
+        (vars(fn), "pre_run_hooks", none, "it has pre_run_hooks"),
+        *((w.holder, w.name, (w.value,), f"{w.told}, which it uses, has changed") for w in watched),
+    ]
 
 
 def subscripted() -> type:

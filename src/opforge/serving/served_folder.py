@@ -54,7 +54,8 @@ class ServedFolder(_compat.advice.Adviser):
         self.extension = load_extension(folder, self.manifest.sha256 if verify else None)
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
-        self._made_of: dict[tuple[str, str], Any] = {}
+        # By the id of a jitted function, which what is made for it keeps.
+        self._made_of: dict[int, Any] = {}
         self._lock = fork_safe_lock()
         self._known: dict[str, list[ServedKernel]] = {}
         self._of_scripts: dict[str, list[ServedKernel]] = {}
@@ -89,11 +90,11 @@ class ServedFolder(_compat.advice.Adviser):
         if otherwise:
             return _Unserved(self, fn, gap(otherwise, _SETTINGS))
         with self._lock:
-            # Kernels of one name may differ in their sources.
-            if (name, source) not in self._made_of:
-                made = self._made_of[name, source] = self._made(fn, found, hashed.watched)
+            # Of one function there may be several jitted ones, each with hooks of its own.
+            if id(fn) not in self._made_of:
+                made = self._made_of[id(fn)] = self._made(fn, found, hashed.watched)
                 self.served.setdefault(name, Counted()).kernels.append(made)
-            return self._made_of[name, source]
+            return self._made_of[id(fn)]
 
     def set_otherwise(self) -> str:
         """Which variable would have Triton compile other code than the folder has, if one does."""

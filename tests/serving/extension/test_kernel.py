@@ -21,7 +21,7 @@ PARAMETER = (
         (("k", (("n",),), print), TypeError, PARAMETER),
         (("k", (), 3), TypeError, "k: hand_over is 3, which cannot be called"),
         (("k", (), print, ([],)), TypeError,
-         "a watch is (list, reason) or (dict, name, accepted values, reason)"),
+         "a watch is (list, reason) or (dict or object, name, accepted values, reason)"),
         (("k", tuple(param(f"p{i}") for i in range(257)), print), ValueError,
          "k: it has 257 parameters; the most are 256"),
     ],

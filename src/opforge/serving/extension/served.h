@@ -109,11 +109,11 @@ typedef struct {
     PyObject *seen;   /* the last layout that had this text, or NULL */
 } Block;
 
-/* What stops serving while it is so: a list that is not empty, or a name in a dict with another
- * value than those accepted. */
+/* What stops serving while it is so: a list that is not empty, or a name in a dict or of an object
+ * with another value than those accepted. */
 typedef struct {
     PyObject *list;
-    PyObject *space;
+    PyObject *holder;
     PyObject *name;
     PyObject *accepted;
     PyObject *reason;

@@ -4,6 +4,7 @@
  *
  *     (list, reason)                    while the list is not empty
  *     (dict, name, accepted, reason)    while the name is there with a value not in `accepted`
+ *     (object, name, accepted, reason)  while its attribute is not in `accepted`, or is not there
  */
 #include "served.h"
 
@@ -12,7 +13,7 @@
 static int bad_watch(void)
 {
     PyErr_SetString(PyExc_TypeError,
-                    "a watch is (list, reason) or (dict, name, accepted values, reason)");
+                    "a watch is (list, reason) or (dict or object, name, accepted values, reason)");
     return -1;
 }
 
@@ -26,19 +27,18 @@ static int read_watch(PyObject *given, Watch *watch)
     if (size == 2) {
         watch->list = PyTuple_GetItem(given, 0);
     } else {
-        watch->space = PyTuple_GetItem(given, 0);
+        watch->holder = PyTuple_GetItem(given, 0);
         watch->name = PyTuple_GetItem(given, 1);
         watch->accepted = PyTuple_GetItem(given, 2);
     }
     if (!PyUnicode_Check(watch->reason) ||
         (size == 2 ? !PyList_Check(watch->list)
-                   : !PyDict_Check(watch->space) || !PyUnicode_Check(watch->name) ||
-                         !PyTuple_Check(watch->accepted))) {
+                   : !PyUnicode_Check(watch->name) || !PyTuple_Check(watch->accepted))) {
         memset(watch, 0, sizeof *watch);
         return bad_watch();
     }
     Py_XINCREF(watch->list);
-    Py_XINCREF(watch->space);
+    Py_XINCREF(watch->holder);
     Py_XINCREF(watch->name);
     Py_XINCREF(watch->accepted);
     Py_INCREF(watch->reason);
@@ -87,23 +87,40 @@ static int is_accepted(const Watch *watch, PyObject *value)
     return is_same;
 }
 
+static int is_quiet_in_dict(const Watch *watch)
+{
+    PyObject *value = PyDict_GetItemWithError(watch->holder, watch->name);
+    if (value != NULL) {
+        return is_accepted(watch, value);
+    }
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+static int is_quiet_in_object(const Watch *watch)
+{
+    PyObject *value = PyObject_GetAttr(watch->holder, watch->name);
+    int is_quiet;
+    if (value == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    is_quiet = is_accepted(watch, value);
+    Py_DECREF(value);
+    return is_quiet;
+}
+
 /* 1, or 0 with a borrowed reason, or -1 with an exception. */
 int served_is_quiet(const Watches *watches, PyObject **reason)
 {
     int i;
     for (i = 0; i < watches->count; i++) {
         const Watch *watch = &watches->items[i];
-        int is_quiet = 1;
-        if (watch->list != NULL) {
-            is_quiet = PyList_Size(watch->list) == 0;
-        } else {
-            PyObject *value = PyDict_GetItemWithError(watch->space, watch->name);
-            if (value != NULL) {
-                is_quiet = is_accepted(watch, value);
-            } else if (PyErr_Occurred()) {
-                is_quiet = -1;
-            }
-        }
+        const int is_quiet = watch->list != NULL           ? PyList_Size(watch->list) == 0
+                             : PyDict_Check(watch->holder) ? is_quiet_in_dict(watch)
+                                                           : is_quiet_in_object(watch);
         if (is_quiet != 1) {
             *reason = watch->reason;
             return is_quiet;
@@ -117,7 +134,7 @@ int served_visit_watches(const Watches *watches, visitproc visit, void *arg)
     int i;
     for (i = 0; i < watches->count; i++) {
         Py_VISIT(watches->items[i].list);
-        Py_VISIT(watches->items[i].space);
+        Py_VISIT(watches->items[i].holder);
         Py_VISIT(watches->items[i].accepted);
     }
     return 0;
@@ -132,7 +149,7 @@ void served_clear_watches(Watches *watches)
     watches->items = NULL;
     for (i = 0; i < count; i++) {
         Py_XDECREF(items[i].list);
-        Py_XDECREF(items[i].space);
+        Py_XDECREF(items[i].holder);
         Py_XDECREF(items[i].name);
         Py_XDECREF(items[i].accepted);
         Py_DECREF(items[i].reason);
