@@ -49,3 +49,13 @@ def test_forked_processes_graphs_threads_and_every_gpu(kernels):
     uses = PROGRAM.with_name("served_uses.py")
     said = run(sys.executable, "-c", NO_JIT, uses, kernels)
     assert said == f"{torch.cuda.device_count()} GPUs\n"
+
+
+def test_a_program_that_looks_at_what_a_launch_returned_sees_tritons_kernel(kernels, tmp_path):
+    program = PROGRAM.with_name("looking_program.py")
+    jit = run(sys.executable, program)
+    counts = tmp_path / "counts.json"
+    assert opforge("serve", "--counts", counts, kernels, "--", sys.executable, program) == jit
+    (looked, warmed) = json.loads(counts.read_text())["handed_over"]
+    assert "looks at .n_regs" in looked["reason"]
+    assert "warmup()" in warmed["reason"]

@@ -1,12 +1,14 @@
 """Launches from a folder in place of Triton's JIT, on the stand-in driver."""
 
 import contextlib
+import copy
 import enum
 import json
 import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import minisign
 import pytest
@@ -429,11 +431,44 @@ def test_what_a_launch_returns_launches_again(gpu, jit, folder):
     returned[(1,)](x_ptr=x, y_ptr=x, out_ptr=out.zero_(), n=64)
     torch.testing.assert_close(out, x + x)
     assert sum(opforge.served().launches.values()) == 5
-    with pytest.raises(NotServed, match="a launch of combine is given a stream"):
+    with pytest.raises(NotServed, match="what a launch returned is given a stream"):
         returned[(1,)](x, x, out, 64, stream=7)
-    assert not hasattr(returned, "n_regs")
-    with pytest.raises(AttributeError, match=r"Triton has not made the compiled kernel .*\.asm"):
-        returned.asm  # noqa: B018
+
+
+def test_what_a_launch_returned_is_looked_at(gpu, folder, monkeypatch):
+    """Then it is Triton's compiled kernel, of the types that were launched."""
+    asked = []
+
+    def compiled(source, target, options):
+        asked.append((source.signature, source.constants, source.attrs, options["num_warps"]))
+        return SimpleNamespace(_init_handles=lambda: None, n_regs=24 + len(asked))
+
+    monkeypatch.setattr(triton, "compile", compiled)
+    x, out = torch.randn(64), torch.empty(64)
+    opforge.serve(folder, strict=True)
+    returned = combine[(1,)](x, x, out, 64, BLOCK=64)
+    with pytest.raises(NotServed, match=r"the program looks at \.n_regs of what it returned"):
+        returned.n_regs  # noqa: B018
+    assert repr(returned)
+    assert copy.copy(returned) is not returned
+    assert not asked
+    opforge.serve(folder)
+    returned = combine[(1,)](x, x, out, 64, BLOCK=64)
+    with pytest.warns(OpforgeWarning, match=r"launched by Triton: .* looks at \.n_regs"):
+        assert returned.n_regs == 25
+    assert not hasattr(returned, "spills")
+    assert returned.n_regs == 25
+    # Another warning would be an error.
+    assert combine[(1,)](x[1:], None, out, 1, BLOCK=128).n_regs == 26
+    named = ("x_ptr", "y_ptr", "out_ptr", "n", "BLOCK", "ACT")
+    pointer, by_16 = "*fp32", [["tt.divisibility", 16]]
+    types = (pointer, pointer, pointer, "i32", "constexpr", "constexpr")
+    constants = {(4,): 64, (5,): None}
+    attrs = {(at,): by_16 for at in range(4)}
+    assert asked[0] == (dict(zip(named, types, strict=True)), constants, attrs, 4)
+    types = (pointer, "constexpr", pointer, "i32", "constexpr", "constexpr")
+    constants = {(1,): None, (4,): 128, (5,): None}
+    assert asked[1] == (dict(zip(named, types, strict=True)), constants, {}, 4)
 
 
 @pytest.mark.parametrize(

@@ -143,13 +143,26 @@ def _in_ascii(place: re.Match[str]) -> str:
     return re.sub(r"(\\(\\|[0-9A-F]{2}))+", "_", place[0])
 
 
+def by_triton(variant: Variant) -> Any:
+    """What Triton's JIT makes of a variant, loaded onto the current device."""
+    options = launch_options(variant.fn, variant.options)
+    made = triton.compile(_source_of(variant), target=_target(variant.arch), options=options)
+    made._init_handles()
+    return made
+
+
+def _source_of(variant: Variant) -> Any:
+    fn = variant.fn
+    attrs = {(i,): [["tt.divisibility", 16]] for i in variant.divisible}
+    return _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
+
+
 def to_ttir(variant: Variant) -> tuple[Any, Any]:
     """A kernel's source and its MLIR module, before any pass; raises what Triton raises."""
-    fn, target = variant.fn, _target(variant.arch)
+    target = _target(variant.arch)
     backend = make_backend(target)
     parsed = _parsed(backend, variant.options)
-    attrs = {(i,): [["tt.divisibility", 16]] for i in variant.divisible}
-    source = _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
+    source = _source_of(variant)
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
     token = _asked_target.set(target)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from .. import _compat
 from ..errors import NotServed
+from .kinds import DESCRIPTOR
+from .manifest import ServedInstance
 
 
 class Relaunch:
     """Launches again: wrappers of packages keep it, for `returned[grid](*args)`.
 
-    They pass all arguments or, as some versions of Triton want it, those without constants.
+    They pass all arguments or, as some versions of Triton want it, those without constants. Its
+    other attributes are those of Triton's kernel: `compiled(attribute)` makes it for the first.
     """
 
     def __init__(
-        self, kernel: Any, fn: Any, constants: tuple[Any, ...], options: Mapping[str, Any]
+        self,
+        kernel: Any,
+        passed: list[str],
+        constants: Mapping[str, Any],
+        options: Mapping[str, Any],
+        compiled: Callable[[str], Any],
     ) -> None:
-        self._kernel, self._options = kernel, options
-        self._constants = dict(zip(_names(fn, constexpr=True), constants, strict=True))
-        self._passed, self._name = _names(fn, constexpr=False), fn.__name__
+        self._kernel, self._passed = kernel, passed
+        self._constants, self._options = constants, options
+        self._compiled, self._made = compiled, None
 
     def __getitem__(self, grid: Any) -> Any:
         launch = self._kernel.bind(grid)
@@ -27,7 +36,7 @@ class Relaunch:
         def again(*args: Any, stream: None = None, **named: Any) -> Any:
             if stream is not None:
                 raise NotServed(
-                    f"a launch of {self._name} is given a stream",
+                    "what a launch returned is given a stream",
                     fix="launch inside `torch.cuda.stream(...)`",
                 )
             if len(args) == len(self._passed):
@@ -39,11 +48,40 @@ class Relaunch:
         return again
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{self._name} is served from a folder, so Triton has not made the compiled kernel "
-            f"that has .{name}"
-        )
+        # Python asks for those that it knows: to copy, to pickle, to show.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._made is None:
+            self._made = self._compiled(name)
+        return getattr(self._made, name)
 
 
-def _names(fn: Any, *, constexpr: bool) -> list[str]:
-    return [param.name for param in fn.params if param.is_constexpr is constexpr]
+def for_triton(
+    fn: Any,
+    instance: ServedInstance,
+    types: tuple[str, ...],
+    constants: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> _compat.compiling.Variant:
+    """What Triton is to compile for a variant: ("*fp16", "p16") is "*fp16", divisible by 16."""
+    runtime = [param.name for param in fn.params if not param.is_constexpr]
+    kinds = zip(instance.kinds, types, strict=True)
+    pairs: dict[str, tuple[str, str]] = dict(zip(runtime, kinds, strict=True))
+    fixed: dict[str, Any] = {"1": 1, "none": None}
+    values = {**constants, **{n: fixed[t] for n, (_, t) in pairs.items() if t in fixed}}
+
+    def type_of(name: str) -> str:
+        if name in values:
+            return "constexpr"
+        kind, given = pairs[name]
+        return kind if given in {"p", "p16", DESCRIPTOR} else given.partition(":")[0]
+
+    by_16 = {name for name, (_, given) in pairs.items() if given.endswith("16")}
+    return _compat.compiling.Variant(
+        fn,
+        _compat.device.device_arch(),
+        {name: type_of(name) for name in fn.arg_names},
+        values,
+        options,
+        tuple(at for at, name in enumerate(fn.arg_names) if name in by_16),
+    )

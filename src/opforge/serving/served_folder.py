@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -23,11 +24,12 @@ from .inductor import CompiledGraphs, Counted
 from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
 from .manifest import EXTENSION, ServedImage, ServedInstance, ServedKernel, ServedVariant
-from .relaunch import Relaunch
+from .relaunch import Relaunch, for_triton
 
 _AGAIN = "build it again with `opforge build launches.json`"
 _SETTINGS = "set it as it was, or record and build again"
 _CONSTANT = "use a number, or another constant, in its place, record it and build again"
+_LOOK = "leave that out: only Triton's compiler can tell"
 _ANNOTATE = "leave the annotation out, record it and build again"
 
 
@@ -209,15 +211,9 @@ class ServedFolder(_compat.advice.Adviser):
         return made
 
     def _add(self, made: Any, fn: Any, instance: ServedInstance) -> None:
-        images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
-            constants = tuple(decode(value, find_loaded) for _, value in instance.constants)
-            options = {
-                name: decode(value, find_loaded)
-                for name, value in instance.options
-                # Triton, too, tells such launches apart by the parameter alone.
-                if name not in fn.arg_names
-            }
+            constants = {n: decode(value, find_loaded) for n, value in instance.constants}
+            given = {n: decode(value, find_loaded) for n, value in instance.options}
         except (KernelChanged, KernelNotFound, ConstantChanged):
             # No launch can pass what is not there any more.
             return
@@ -225,16 +221,40 @@ class ServedFolder(_compat.advice.Adviser):
             raise NotServable(
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
             ) from None
+        # Triton, too, tells launches apart by the parameter alone where an option is one.
+        options = {n: value for n, value in given.items() if n not in fn.arg_names}
+        passed = [param.name for param in fn.params if not param.is_constexpr]
+
+        def variant(one: ServedVariant) -> tuple[Any, ...]:
+            compiled = functools.partial(self._by_triton, fn, instance, one, constants, given)
+            return one.types, self.image(one), Relaunch(made, passed, constants, options, compiled)
+
         try:
+            variants = [variant(one) for one in instance.variants]
             kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
             others = _compat.served.other_options(fn, options)
-            made.add(constants, kinds, others, images, Relaunch(made, fn, constants, options))
+            made.add(tuple(constants.values()), kinds, others, variants)
         except (ValueError, TypeError) as error:
             raise NotServable(
                 f"{self.folder / manifests.NAME} does not fit its kernels",
                 found=str(error),
                 fix=_AGAIN,
             ) from None
+
+    def _by_triton(  # noqa: PLR0917
+        self,
+        fn: Any,
+        instance: ServedInstance,
+        variant: ServedVariant,
+        constants: Mapping[str, Any],
+        options: Mapping[str, Any],
+        attribute: str,
+    ) -> Any:
+        """Triton's kernel of a variant, for a program that looks at what a launch returned."""
+        looked = gap(f"the program looks at .{attribute} of what it returned", _LOOK)
+        self._tell(fn, looked)
+        asked = for_triton(fn, instance, variant.types, constants, options)
+        return _compat.compiling.by_triton(asked)
 
     def image(self, variant: ServedVariant) -> Any:
         """The extension's image of a variant, made once: several instances may share it."""
@@ -280,9 +300,13 @@ class ServedFolder(_compat.advice.Adviser):
         self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
+        if not (found.is_refused or _compat.served.has_unknown_options(fn, kwargs)):
+            self._tell(fn, found)
+        return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
+
+    def _tell(self, fn: Any, found: Gap) -> None:
+        """Raise in strict mode, or warn once, of a launch that needs Triton."""
         name = name_of(_compat.compiled.function_of(fn))
-        if found.is_refused or _compat.served.has_unknown_options(fn, kwargs):
-            return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
         if self.strict:
             raise NotServed(
                 f"this launch of {name} is not covered by {self.folder}: {found.told}",
@@ -292,7 +316,6 @@ class ServedFolder(_compat.advice.Adviser):
         if not self.handed_over[name, found.reason]:
             warn(found.warning(name))
         self.handed_over[name, found.reason] += 1
-        return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
         """The configuration that was recorded for a key, or the nearest; None lets it measure."""

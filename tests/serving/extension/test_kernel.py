@@ -12,6 +12,7 @@ F32 = torch.float32
 PARAMETER = (
     "(name, is_constexpr, has_default, default, specializes, specializes_alignment, is_typed)"
 )
+VARIANT = "k: a variant is (types, image) or (types, image, returned), not 3"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ TYPES = ("p", "i32", "i32", "i32")
         ({"dtypes": ("int",)}, ValueError, "k: 1 dtypes for 4 parameters"),
         ({"dtypes": (F32, "fp8", "int", "int")}, ValueError, "k: n has no dtype 'fp8'"),
         ({"variants": []}, ValueError, "k: an instance needs a variant"),
-        ({"variants": [3]}, TypeError, "k: a variant is (types, image), not 3"),
+        ({"variants": [3]}, TypeError, VARIANT),
         ({"types": ("p",)}, ValueError, "k: a variant has 1 types for 4 parameters"),
         ({"types": ("p", "i33", "i32", "i32")}, ValueError, "k: n has no type 'i33'"),
         ({"types": ("p", "fp32:16", "i32", "i32")}, ValueError, "k: n has no type 'fp32:16'"),

@@ -109,16 +109,19 @@ static int takes_descriptors(const KernelObject *kernel, const Instance *instanc
 static int read_choice(const KernelObject *kernel, const Instance *instance, PyObject *given,
                        Choice *choice)
 {
+    const Py_ssize_t size = PyTuple_Check(given) ? PyTuple_Size(given) : 0;
     PyObject *types;
     PyObject *image;
     int i;
-    if (!PyTuple_Check(given) || PyTuple_Size(given) != 2 ||
-        !PyTuple_Check(PyTuple_GetItem(given, 0)) ||
+    if ((size != 2 && size != 3) || !PyTuple_Check(PyTuple_GetItem(given, 0)) ||
         Py_TYPE(PyTuple_GetItem(given, 1)) != served_image_type) {
-        PyErr_Format(PyExc_TypeError, "%U: a variant is (types, image), not %R", kernel->name,
-                     given);
+        PyErr_Format(PyExc_TypeError,
+                     "%U: a variant is (types, image) or (types, image, returned), not %R",
+                     kernel->name, given);
         return -1;
     }
+    choice->returned = size == 3 ? PyTuple_GetItem(given, 2) : Py_None;
+    Py_INCREF(choice->returned);
     types = PyTuple_GetItem(given, 0);
     image = PyTuple_GetItem(given, 1);
     if (PyTuple_Size(types) != kernel->runtime_count) {
@@ -297,7 +300,7 @@ static int read_options(const KernelObject *kernel, Instance *instance, PyObject
 }
 
 Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
-                               PyObject *options, PyObject *variants, PyObject *returned)
+                               PyObject *options, PyObject *variants)
 {
     /* One more each, because calloc of nothing may return NULL. */
     Instance *instance = (Instance *)calloc(1, sizeof *instance);
@@ -307,8 +310,6 @@ Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, 
         PyErr_NoMemory();
         return NULL;
     }
-    Py_INCREF(returned);
-    instance->returned = returned;
     instance->constants =
         (PyObject **)calloc((size_t)kernel->constant_count + 1, sizeof *instance->constants);
     instance->dtypes = (PyObject **)calloc(runtime_count, sizeof *instance->dtypes);
@@ -334,7 +335,6 @@ int served_visit_instance(const KernelObject *kernel, const Instance *instance, 
                           void *arg)
 {
     int i;
-    Py_VISIT(instance->returned);
     for (i = 0; i < kernel->constant_count; i++) {
         Py_VISIT(instance->constants[i]);
     }
@@ -344,6 +344,9 @@ int served_visit_instance(const KernelObject *kernel, const Instance *instance, 
     }
     for (i = 0; i < instance->option_count; i++) {
         Py_VISIT(instance->option_values[i]);
+    }
+    for (i = 0; i < instance->choice_count; i++) {
+        Py_VISIT(instance->choices[i].returned);
     }
     return 0;
 }
@@ -368,9 +371,9 @@ void served_free_instance(const KernelObject *kernel, Instance *instance)
     }
     for (i = 0; i < instance->choice_count; i++) {
         Py_XDECREF((PyObject *)instance->choices[i].image);
+        Py_XDECREF(instance->choices[i].returned);
         free(instance->choices[i].types);
     }
-    Py_XDECREF(instance->returned);
     free(instance->constants);
     free(instance->dtypes);
     free(instance->kinds);

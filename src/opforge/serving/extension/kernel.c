@@ -279,20 +279,19 @@ static int learn_options(KernelObject *self, const Instance *instance)
 
 static PyObject *kernel_add(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"constants", "dtypes", "options", "variants", "returned", NULL};
+    static char *names[] = {"constants", "dtypes", "options", "variants", NULL};
     KernelObject *self = (KernelObject *)object;
     PyObject *constants;
     PyObject *dtypes;
     PyObject *options;
     PyObject *variants;
-    PyObject *returned = Py_None;
     Instance *instance;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!|O:add", names, &PyTuple_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!:add", names, &PyTuple_Type,
                                      &constants, &PyTuple_Type, &dtypes, &PyDict_Type, &options,
-                                     &PyList_Type, &variants, &returned)) {
+                                     &PyList_Type, &variants)) {
         return NULL;
     }
-    instance = served_read_instance(self, constants, dtypes, options, variants, returned);
+    instance = served_read_instance(self, constants, dtypes, options, variants);
     if (instance == NULL) {
         return NULL;
     }
@@ -319,8 +318,8 @@ static PyObject *kernel_counts(PyObject *object, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))kernel_add, METH_VARARGS | METH_KEYWORDS,
-     "add(constants, dtypes, options, variants, returned=None)\n--\n\n"
-     "Add an instance; its launches return `returned`."},
+     "add(constants, dtypes, options, variants)\n--\n\n"
+     "Add an instance; launches by a variant (types, image, returned) return `returned`."},
     {"bind", kernel_bind, METH_O, "bind(grid)\n--\n\nWhat kernel[grid] is: call it to launch."},
     {"counts", kernel_counts, METH_NOARGS,
      "counts()\n--\n\nLaunches served, those by a general variant, and those handed over."},

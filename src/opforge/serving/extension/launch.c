@@ -319,11 +319,11 @@ static PyObject *hand_over_with(Call *call, const int64_t *grid)
     return result;
 }
 
-/* An instance and a variant are there; only the device may be another one. */
-static PyObject *serve(Call *call, const Instance *instance, const Choice *choice, Packed *packed)
+/* A variant is there; only the device may be another one. */
+static PyObject *serve(Call *call, const Choice *choice, Packed *packed)
 {
     KernelObject *kernel = call->kernel;
-    PyObject *returned = instance->returned;
+    PyObject *returned = choice->returned;
     Launching launching;
     int found = COVERED;
     if (served_evaluate_grid(call, launching.grid) < 0) {
@@ -378,7 +378,7 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
         found = choose(&call, instance, &packed, &choice);
     }
     if (found == COVERED) {
-        return serve(&call, instance, choice, &packed);
+        return serve(&call, choice, &packed);
     }
     return found == NOT_COVERED ? hand_over(&call) : NULL;
 }

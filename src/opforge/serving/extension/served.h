@@ -136,13 +136,13 @@ typedef struct ImageObject ImageObject;
 
 typedef struct {
     ImageObject *image;
+    PyObject *returned; /* by a launch */
     uint8_t *types;
     int is_general; /* one of several, and assumes nothing */
 } Choice;
 
 /* The arrays follow the kernel's parameters: constexpr ones, and those of run time. */
 typedef struct {
-    PyObject *returned; /* by a launch */
     PyObject **constants;
     PyObject **dtypes; /* NULL where the kind is neither a pointer nor a descriptor */
     uint8_t *kinds;
@@ -268,7 +268,7 @@ PyObject *served_describe_descriptor(const Descriptor *descriptor, PyObject *val
 
 /* instance.c */
 Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
-                               PyObject *options, PyObject *variants, PyObject *returned);
+                               PyObject *options, PyObject *variants);
 int served_visit_instance(const KernelObject *kernel, const Instance *instance, visitproc visit,
                           void *arg);
 void served_free_instance(const KernelObject *kernel, Instance *instance);
