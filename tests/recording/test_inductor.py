@@ -4,6 +4,7 @@ import pytest
 import torch
 import triton
 from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import LambdaFuture
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -118,13 +119,40 @@ def test_a_recording_can_be_written_read_and_listed(inductor, tmp_path):
     assert "for about x=1024 on sm_80: XBLOCK=" in shown
 
 
-def test_a_text_that_is_gone_is_read_from_inductors_cache(inductor):
+def test_templates_are_told_apart_by_what_they_call(inductor):
+    """They say neither which file they are in nor, by the kernel alone, which text they have."""
+    names = ("arg_Q", "out_ptr0", "_grid_0", "_grid_1", "_grid_2")
+    name = "triton_tem_fused_flex_attention_0"
+    with opforge.record() as session:
+        for score in ("s + 1", "s * 2"):
+            text = texts.template(name, score=score)
+            inductor(name, text, *names).run(X, X, 4, 1, 1, stream=0)
+    recording = session.recording
+    assert not recording.missed
+    assert {kernel.name for kernel in recording.kernels} == {"triton_tem_fused_flex_attention"}
+    assert ["s + 1" in kernel.text for kernel in recording.kernels] == [True, False]
+    assert ["s * 2" in kernel.text for kernel in recording.kernels] == [False, True]
+
+
+def test_what_a_worker_of_inductors_compiles_is_recorded(monkeypatch, inductor):
+    name, text = "triton_tem_fused_flex_attention_0", texts.template()
+    names = ("arg_Q", "out_ptr0", "_grid_0", "_grid_1", "_grid_2")
+    tuner = texts.launching(_compat.inductor_kernels.autotuner(name, text), names)
+    future = LambdaFuture(lambda: tuner)
+    monkeypatch.setattr(AsyncCompile, "triton", lambda self, name, text, device_str="cuda": future)
+    with opforge.record() as session:
+        AsyncCompile().triton(name, text).result().run(X, X, 4, 1, 1, stream=0)
+    (kernel,) = session.recording.kernels
+    assert "s + 1" in kernel.text
+
+
+def test_a_text_from_before_the_recording_is_read_from_inductors_cache(inductor):
     kernel = inductor("k", texts.pointwise("k", added="3.0"), "in_ptr0", "out_ptr0", "xnumel")
+    other = inductor("l", texts.pointwise("l"), "in_ptr0", "out_ptr0", "xnumel")
+    other.filename = "nowhere"
     with opforge.record() as session:
         kernel.run(X, X, 8, stream=0)
-        kernel = inductor("l", texts.pointwise("l"), "in_ptr0", "out_ptr0", "xnumel")
-        kernel.kernel_hash = kernel.filename = "nowhere"
-        kernel.run(X, X, 8, stream=0)
+        other.run(X, X, 8, stream=0)
     assert "tmp0 + 3.0" in session.recording.kernels[0].text
     (missed,) = session.recording.missed
     assert missed.kernel == "l"

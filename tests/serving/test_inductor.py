@@ -43,6 +43,11 @@ RECORDED = {
         ("in_ptr0", "out_ptr0", "xnumel", "r0_numel"),
         0,
     ),
+    "triton_tem_fused_flex_attention_0": (
+        texts.template(),
+        ("arg_Q", "out_ptr0", "_grid_0", "_grid_1", "_grid_2"),
+        0,
+    ),
 }
 VALUES = {"factor": 2.0}
 
@@ -54,12 +59,12 @@ def recording(tmp_path_factory):
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
         patch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
         patch.setattr(CachingAutotuner, "run", lambda self, *args, stream: None)
+        autotuner = _compat.inductor_kernels.autotuner
+        patch.setattr(AsyncCompile, "triton", lambda self, *given: autotuner(*given))
         with opforge.record() as session:
             for name, (text, names, config) in RECORDED.items():
                 texts.note(text)
-                tuner = texts.launching(
-                    _compat.inductor_kernels.autotuner(name, text), names, config
-                )
+                tuner = texts.launching(AsyncCompile().triton(name, text), names, config)
                 tuner.run(*(VALUES.get(n, 16) for n in names), stream=0)
     return session.recording
 
@@ -129,6 +134,14 @@ def test_a_reduction_of_inductors_is_served_without_its_size_of_1(gpu, folder):
     x, out = torch.randn(5000), torch.empty(1)
     compiled("triton_red_fused_sum_2").run(x, out, 1, 5000, stream=0)
     assert seen == [((1, 1, 1), x.data_ptr(), out.data_ptr(), 5000)]
+
+
+def test_templates_are_served(gpu, folder):
+    seen = launches(gpu, "p", "p")
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(128), torch.empty(128)
+    compiled("triton_tem_fused_flex_attention_0").run(x, out, 2, 1, 1, stream=0)
+    assert seen == [((2, 1, 1), x.data_ptr(), out.data_ptr())]
 
 
 def test_kernels_of_user_code_are_served(gpu, folder):

@@ -54,6 +54,29 @@ def {name}(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
 """  # noqa: E501, W291  # as Inductor writes it
 
 
+def template(name="triton_tem_fused_flex_attention_0", *, score="s + 1"):
+    """One of Inductor's templates, which do not say in which file they are."""
+    return f"""{_HEAD}
+@triton_heuristics.template(
+
+    num_stages=3,
+    num_warps=4,
+    triton_meta={{'signature': {{'arg_Q': '*fp32', 'out_ptr0': '*fp32'}}, 'device': {_DEVICE}, 'constants': {{}}, 'enable_fp_fusion': True, 'launch_pdl': False, 'disable_ftz': False, 'configs': {_ALIGNED}}},
+    inductor_meta={{'kernel_name': '{name}', {_META}, 'grid_type': 'FixedGrid', 'fixed_grid': ['_grid_0', '_grid_1', '_grid_2'], 'extra_launcher_args': ['_grid_0', '_grid_1', '_grid_2'], 'config_args': {{'BLOCK_M': 64}}}},
+
+)
+@triton.jit
+def {name}(arg_Q, out_ptr0):
+    BLOCK_M : tl.constexpr = 64
+    at = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tl.store(out_ptr0 + at, forward_inner(tl.load(arg_Q + at)))
+
+@triton.jit
+def forward_inner(s):
+    return {score}
+"""  # noqa: E501
+
+
 def scale(constants="'BLOCK': 128", n="i32"):
     """One of user code, with a function that it calls, and a grid that the caller computes."""
     return f"""

@@ -113,19 +113,22 @@ def function(kernel: Printed) -> Any:
     return space[kernel.name]
 
 
-def text_key(text: str) -> str:
-    """What an autotuner keeps of its text, as `key_of`."""
-    from torch._inductor.codecache import code_hash
+def when_made(made: Any, then: Callable[[Any], None]) -> Any:
+    """What Inductor is given, `made`, if `then` is called with the autotuner that it is.
 
-    return str(code_hash(text.strip()))
+    Of a future, when somebody waits for it.
+    """
+    from torch._inductor.codecache import CodeCacheFuture, LambdaFuture
 
-
-def key_of(tuner: Any) -> str:
-    return str(tuner.kernel_hash)
+    if isinstance(made, CodeCacheFuture):
+        waited_for = getattr(made, "future", None)
+        return LambdaFuture(lambda: when_made(made.result(), then), waited_for)
+    then(made)
+    return made
 
 
 def file_of(tuner: Any) -> str:
-    """Where Inductor wrote the text, if it is still there."""
+    """Where Inductor wrote the text, if it is still there; it does not say so of templates."""
     return str(tuner.filename or "")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .. import _compat
 from .._compat import patches
@@ -20,8 +21,8 @@ from .model import Missed, RecordedKernel, RecordedVariant
 from .seen import Report, Seen
 
 _OWN = ("opforge.", "torch.", "triton.")
-# By the key that an autotuner keeps: the file may be gone when the kernel is launched.
-_texts: dict[str, str] = {}
+# By autotuner: the file may be gone when the kernel is launched, and templates do not name theirs.
+_texts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class CompiledGraphs:
@@ -125,7 +126,7 @@ def _kernel(tuner: Any) -> RecordedKernel:
 
 
 def _text(tuner: Any) -> str:
-    kept = _texts.get(_compat.inductor_kernels.key_of(tuner))
+    kept = _texts.get(tuner)
     if kept is not None:
         return kept
     file = _compat.inductor_kernels.file_of(tuner)
@@ -195,7 +196,10 @@ def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:
 def _keeping_text(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def triton(self: Any, kernel_name: str, source_code: str, *args: Any, **kwargs: Any) -> Any:
-        _texts[_compat.inductor_kernels.text_key(source_code)] = source_code
-        return original(self, kernel_name, source_code, *args, **kwargs)
+        def keep(tuner: Any) -> None:
+            _texts[tuner] = source_code
+
+        made = original(self, kernel_name, source_code, *args, **kwargs)
+        return _compat.inductor_kernels.when_made(made, keep)
 
     return triton
