@@ -13,6 +13,7 @@ from support import compiled_program
 from support.processes import environment
 
 PROGRAM = Path(compiled_program.__file__)
+GENERATING = PROGRAM.with_name("generating_program.py")
 # Notes all that is compiled or started; Triton's compiler raises, too. Inductor asks tools for
 # their versions, which its caches depend on.
 NOTED = """
@@ -153,3 +154,32 @@ def test_what_the_folder_lacks_is_compiled_where_it_is_launched(recorded):
         assert f"torch.compile:{name} is compiled by Inductor: {name} is not in" in done.stderr
     assert "compiled_program.py:scale_kernel is launched by Triton: " in done.stderr
     assert "opforge: 3 launches were not served and went to Triton: " in done.stderr
+
+
+def texts_of(file):
+    """By name, the texts of the kernels of a recording, each as lines."""
+    found = {}
+    for kernel in read(file).kernels:
+        found.setdefault(kernel.name, []).append(kernel.text.splitlines())
+    return {name: sorted(texts) for name, texts in found.items()}
+
+
+def test_generation_is_recorded_the_same_twice_and_served(tmp_path):
+    said = []
+    for name in ("one", "other"):
+        launches = tmp_path / f"{name}.json"
+        said.append(opforge(
+            "record", "-o", launches, "--", sys.executable, GENERATING, folder=tmp_path / name
+        ))  # fmt: skip
+        assert not read(launches).missed
+    recorded = texts_of(tmp_path / "one.json")
+    assert texts_of(tmp_path / "other.json") == recorded
+    # Two scores are two kernels of one name.
+    assert len(recorded["triton_tem_fused_flex_attention"]) == 2
+    opforge("build", tmp_path / "one.json", "-o", tmp_path / "kernels", folder=tmp_path / "built")
+    served = opforge(
+        "serve", "--strict", tmp_path / "kernels", "--", sys.executable, "-c", NOTED, GENERATING,
+        folder=tmp_path / "served",
+    )  # fmt: skip
+    assert re.findall(r"^.* [0-9a-f]{64}$", served, re.MULTILINE) == said[0].splitlines()
+    assert "noted: " not in served, served
