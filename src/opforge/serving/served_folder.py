@@ -29,6 +29,8 @@ from .relaunch import Relaunch, for_triton
 _AGAIN = "build it again with `opforge build launches.json`"
 _SETTINGS = "set it as it was, or record and build again"
 _CONSTANT = "use a number, or another constant, in its place, record it and build again"
+# Of the rows in the table that is made for a kernel: its launch compares its source.
+_OWN = ""
 _LOOK = "leave that out: only Triton's compiler can tell"
 _ANNOTATE = "leave the annotation out, record it and build again"
 
@@ -330,7 +332,7 @@ class ServedFolder(_compat.advice.Adviser):
 
         values, dtypes = _compat.autotuning.split_key(key)
         arch = _compat.device.device_arch()
-        choice = choose(self._choices[name], tuner, arch, dtypes, values)
+        choice = choose(self._choices[name], tuner, arch, dtypes, values, source=_OWN)
         if choice.index is not None:
             return tuner.configs[choice.index]
         found = self._recorded_config(tuner, known)
@@ -343,14 +345,13 @@ class ServedFolder(_compat.advice.Adviser):
         return found
 
     def _table(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
-        from ..tuning.choose import source_of
         from ..tuning.table import TunedKernel, TuningRow, TuningTable, as_config
 
         table = TuningTable()
         for choice in (choice for kernel in kernels for choice in kernel.choices):
             tuned = TunedKernel(
                 _compat.kernels.kernel_name(tuner),
-                source_of(tuner),
+                _OWN,
                 choice.arch,
                 choice.dtypes,
                 tuple(name for name, _ in choice.key),

@@ -37,12 +37,15 @@ def choose(
     values: Sequence[Any],
     *,
     archs: Callable[[], Sequence[Arch]] | None = None,
+    source: str | None = None,
 ) -> Choice:
     """What a table says about a launch; `arch.number` and `values` may be symbolic.
 
-    Where `arch` is, `archs` tells which ones it may be.
+    Where `arch` is, `archs` tells which ones it may be. `source` is what the rows of this very
+    kernel have, where the caller knows it: to hash the kernel's takes milliseconds.
     """
-    name, source = _kernels.kernel_name(tuner), source_of(tuner)
+    name = _kernels.kernel_name(tuner)
+    source = source_of(tuner) if source is None else source
     named = [k for k in table.rows if k.name == name]
     known = [k for k in named if k.source == source]
     if named and not known:
