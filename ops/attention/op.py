@@ -36,10 +36,14 @@ def expect_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(
             f"the heads of q must be a multiple of those of k, found {heads} and {k.shape[1]}"
         )
+    expect_dense(q, k, v)
+
+
+def expect_dense(*tensors: Tensor) -> None:
     is_dense = True
-    for x in (q, k, v):
+    for x in tensors:
         # One question, so that a library has one path for yes and one for no.
-        is_dense &= x.stride(3) == 1
+        is_dense &= x.stride(-1) == 1
     if not is_dense:
         raise ValueError("the elements of a head must lie side by side: call .contiguous()")
 
@@ -122,6 +126,7 @@ def attention_backward(
     expect_shape("grad", grad, q.shape)
     expect_shape("out", out, q.shape)
     expect_shape("lse", lse, q.shape[:3])
+    expect_dense(grad, out, lse)
     made = empty_like(q), empty_like(k), empty_like(v)
     strides = made[0].stride()[:3], made[1].stride()[:3]
     longest = q.shape[2], k.shape[2]
@@ -192,6 +197,7 @@ def attention_varlen_backward(
     expect_shape("grad", grad, q.shape)
     expect_shape("out", out, q.shape)
     expect_shape("lse", lse, (q.shape[1], q.shape[0]))
+    expect_dense(grad, out, lse)
     made = zeros_like(q), zeros_like(k), zeros_like(v)
     grad, out = packed(grad, out)
     # Inductor merges equal zeros, and fails where kernels write to views of what it has merged.

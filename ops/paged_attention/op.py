@@ -119,7 +119,8 @@ def paged_attention(
     for name, x in (("table", table), ("lengths", lengths)):
         if x.dtype != torch.int32:
             raise TypeError(f"{name} must be int32, found {x.dtype}")
-    for name, x in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages), ("table", table)):
+    dense = {"q": q, "k_pages": k_pages, "v_pages": v_pages, "table": table, "lengths": lengths}
+    for name, x in dense.items():
         if x.stride(-1) != 1:
             raise ValueError(f"the last dimension of {name} must be dense")
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
