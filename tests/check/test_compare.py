@@ -1,5 +1,7 @@
 """Whether two results are the same, and how differences are reported."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -38,6 +40,8 @@ def test_the_worst_element_is_shown_with_its_index():
         (torch.ones(2), None, "out: a tensor, expected None"),
         ((1, 2), (1, 3), "out[1]: 2, expected 3"),
         ([1], [1, 2], "out: 1 value, expected 2 values"),
+        ({"a": 1}, (1,), "out: ['a'], expected [0]"),
+        ([[1], 2], [1, [2]], "out: [0][0], [1], expected [0], [1][0]"),
         (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2 differ: 2 at [1], expected 3"),
         (torch.tensor([nan]), torch.tensor([1.0]), "off by inf"),
         (torch.tensor([inf]), torch.tensor([-inf]), "off by inf"),
@@ -45,6 +49,18 @@ def test_the_worst_element_is_shown_with_its_index():
 )
 def test_differences_are_reported(found, expected, text):
     assert text in difference(found, expected, "out")
+
+
+class Pair(NamedTuple):
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+def test_a_named_tuple_is_compared_with_a_tuple_by_position():
+    x = torch.tensor([3.0, 1.0, 2.0])
+    top = torch.topk(x, 2)
+    assert difference(Pair(*top), top, "out") == ""
+    assert difference(Pair(*top), (x[:2], top[1]), "out").startswith("out.values: off by 1")
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, 0.0])

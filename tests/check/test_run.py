@@ -41,6 +41,7 @@ def test_the_rows_have_stable_names():
         "fake",
         "mutation",
         "determinism",
+        "strided inputs",
         "autograd",
         "vmap",
         "compile",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..notebook import counted
-from .values import leaves
+from .values import leaves, paired
 
 Tensor = torch.Tensor
 Tolerance = float | tuple[float, float] | None
@@ -46,14 +46,22 @@ def root_mean_square(tensor: Tensor) -> float:
 
 def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
     """How two values differ beyond the tolerance; empty if they do not."""
-    left, right = leaves(found, path), leaves(expected, path)
-    if [p for p, _ in left] != [p for p, _ in right]:
-        return f"{path}: {counted(len(left), 'value')}, expected {counted(len(right), 'value')}"
-    for (where, a), (_, b) in zip(left, right, strict=True):
+    pairs = paired(found, expected, path)
+    if pairs is None:
+        return f"{path}: {unlike(found, expected, ', expected')}"
+    for where, a, b in pairs:
         text = _leaf_difference(a, b, tolerance)
         if text:
             return f"{where}: {text}"
     return ""
+
+
+def unlike(one: Any, other: Any, between: str) -> str:
+    """How two values are arranged: `1 value, expected 2 values`; if in as many, by their names."""
+    left, right = ([path or "one value" for path, _ in leaves(v, "")] for v in (one, other))
+    if len(left) != len(right):
+        return f"{counted(len(left), 'value')}{between} {counted(len(right), 'value')}"
+    return f"{', '.join(left)}{between} {', '.join(right)}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

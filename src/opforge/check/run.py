@@ -54,6 +54,7 @@ CHECKS = (
     Check("fake", eager.fake, eager.fake_by_trace),
     Check("mutation", eager.mutation, eager.mutation_by_trace),
     Check("determinism", eager.determinism),
+    Check("strided inputs", eager.strided, unless=eager.no_strides),
     Check("autograd", autograd.autograd, unless=autograd.no_backward),
     Check("vmap", vmap.vmap, unless=vmap.no_vmap),
     Check("compile", graph.compile_static, graph.compile_static_on_fakes),

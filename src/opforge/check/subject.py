@@ -18,7 +18,7 @@ from ..model import OpInfo
 from ..registry import Entry
 from .compare import Tolerance, difference, same_bits
 from .reasons import short_reason
-from .values import OpCall, resized, tensors_in
+from .values import OpCall, resized, tensors_in, with_gaps
 
 Tensor = torch.Tensor
 
@@ -55,6 +55,18 @@ class Batches:
     second: OpCall
     sizes: tuple[int, int]
     paths: frozenset[str]
+
+    @property
+    def calls(self) -> tuple[OpCall, OpCall]:
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class Strided:
+    """How the results for strided inputs differ, or why the op refuses them; empty if not."""
+
+    wrong: str = ""
+    refused: str = ""
 
 
 @dataclass
@@ -182,6 +194,27 @@ class Subject:
         text = difference(left[0], right[0], "output")
         return text or difference(left[1], right[1], "a written input")
 
+    @property
+    def with_strides(self) -> list[str]:
+        """The inputs that can have gaps between their elements."""
+        return [p for p, t in self.call.tensors() if _may_have_gaps(t)]
+
+    @functools.cached_property
+    def strided(self) -> Strided:
+        """What inputs with gaps between their elements give."""
+        refused = ""
+        paths = self.with_strides
+        # All, and each by itself: with equal strides, one is easily taken for another's.
+        for chosen in dict.fromkeys((tuple(paths), *((p,) for p in paths))):
+            call = self.call.map(lambda p, t: with_gaps(t.detach()) if p in chosen else t)  # noqa: B023
+            where = f"with gaps between the elements of {', '.join(chosen)}"
+            found = self.run(call)
+            if found.error is not None:
+                refused = refused or f"refused {where}: {short_reason(found.error)}"
+            elif text := self.mismatch(found, self.eager):
+                return Strided(wrong=f"{where}, {text}")
+        return Strided(refused=refused)
+
     def fakes(
         self, call: OpCall | None = None, device: str | None = "cuda", mode: Any = None
     ) -> tuple[Any, OpCall]:
@@ -219,7 +252,15 @@ class Subject:
     def calls(self) -> list[OpCall]:
         """The call in two batch sizes if it has them, else as it was given."""
         batches = self.batches
-        return [batches.first, batches.second] if isinstance(batches, Batches) else [self.call]
+        return [*batches.calls] if isinstance(batches, Batches) else [self.call]
+
+    def doubled(self, batches: Batches) -> Batches | None:
+        """The same with twice the first size for the second; None if it is that, or refused."""
+        size = 2 * batches.sizes[0]
+        second = _in_batches_of(self.call, batches.paths, size)
+        if size == batches.sizes[1] or self._error_of(second) is not None:
+            return None
+        return Batches(batches.first, second, (batches.sizes[0], size), batches.paths)
 
     def _error_of(self, call: OpCall) -> Exception | None:
         if not self.needs_gpu:
@@ -285,6 +326,11 @@ def _batched(sized: list[tuple[str, Tensor]]) -> Iterator[frozenset[str]]:
 
 def _in_batches_of(call: OpCall, paths: frozenset[str], size: int) -> OpCall:
     return call.map(lambda p, t: resized(t, size) if p in paths else t)
+
+
+def _may_have_gaps(tensor: Tensor) -> bool:
+    is_plain = type(tensor) is Tensor and tensor.layout is torch.strided
+    return is_plain and tensor.dim() > 0 and tensor.numel() > 1
 
 
 def _looks(value: Any) -> Any:

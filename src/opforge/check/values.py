@@ -15,6 +15,8 @@ import torch
 
 Tensor = torch.Tensor
 Change = Callable[[str, Tensor], Any]
+# Indices and flags stay as they are, so that they remain valid; 8-bit floats have no arithmetic.
+HALVED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,28 @@ def leaves(value: Any, path: str) -> list[tuple[str, Any]]:
     return [pair for step, part in parts for pair in leaves(part, path + step)]
 
 
+def paired(found: Any, expected: Any, path: str) -> list[tuple[str, Any, Any]] | None:
+    """The leaves of two values side by side; None if they are not arranged alike.
+
+    A function may return a tuple where another returns a NamedTuple or a list.
+    """
+    left, right = _parts(found), _parts(expected)
+    if left is None or right is None:
+        return [(path, found, expected)] if left is right else None
+    steps = [[step for step, _ in parts] for parts in (left, right)]
+    by_position = any(isinstance(value, (list, tuple)) for value in (found, expected))
+    by_key = any(isinstance(value, dict) for value in (found, expected))
+    if len(left) != len(right) or (steps[0] != steps[1] and (by_key or not by_position)):
+        return None
+    pairs = []
+    for (step, one), (_, other) in zip(left, right, strict=True):
+        below = paired(one, other, path + step)
+        if below is None:
+            return None
+        pairs += below
+    return pairs
+
+
 def replace_tensors(value: Any, change: Change, path: str) -> Any:
     if isinstance(value, Tensor):
         return change(path, value)
@@ -113,7 +137,8 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{n}", getattr(value, n)) for n in value._fields]
     if isinstance(value, dict):
         return [(f"[{key!r}]", part) for key, part in value.items()]
-    if type(value) in (list, tuple):
+    if type(value) is list or isinstance(value, tuple):
+        # torch's own, such as that of torch.topk, are tuples.
         return [(f"[{index}]", part) for index, part in enumerate(value)]
     return None
 
@@ -126,6 +151,16 @@ def resized(tensor: Tensor, size: int) -> Tensor:
     rows = torch.arange(size, device=tensor.device) % tensor.shape[0]
     dense = tensor.detach().index_select(0, rows).permute(order).contiguous()
     return dense.permute([order.index(d) for d in range(tensor.dim())])
+
+
+def with_gaps(tensor: Tensor) -> Tensor:
+    """The same values with gaps; code that assumes none reads wrong values, in bounds."""
+    if not tensor.dim():
+        return torch.stack([tensor, tensor + 1])[0]
+    # Of integers, which may be indices, others would be out of range.
+    has_others = tensor.dtype in (*HALVED, torch.complex64, torch.complex128)
+    wide = torch.stack([tensor, tensor + 1 if has_others else tensor.roll(1, -1)], -1)
+    return torch.cat([wide, wide], -2).select(-1, 0).narrow(-1, 0, tensor.shape[-1])
 
 
 def describe(path: str, tensor: Tensor) -> str:

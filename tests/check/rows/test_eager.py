@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -192,3 +193,63 @@ def test_a_reference_may_compute_in_a_wider_dtype(op_name):
     found = row("numerics", op, x().bfloat16(), reference=lambda x: x.float() + 1)
     assert found.status == "pass"
     assert found.notes == ("the reference gives torch.float32, the op torch.bfloat16",)
+
+
+class Sorted(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+def test_a_reference_may_return_torchs_own_tuples(op_name):
+    def backward(ctx, grad, _):
+        return torch.zeros(ctx.shape).scatter(-1, ctx.saved_tensors[0], grad), None
+
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output.indices)
+        ctx.shape = inputs[0].shape
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def top(x: Tensor, k: int) -> Sorted:
+        values, indices = torch.sort(x, descending=True)
+        return Sorted(values[..., :k].clone(), indices[..., :k].clone())
+
+    for name in ("numerics", "autograd"):
+        found = row(name, top, torch.randn(4, 8), 3, reference=torch.topk)
+        assert found.status == "pass", found
+
+
+def without_gaps(x: Tensor, index: Tensor) -> Tensor:
+    """Takes the elements as they lie in memory, as a kernel does that is not told strides."""
+    memory = x.as_strided((x.numel(),), (1,)).view(x.shape)
+    return memory.index_select(0, index) + 1
+
+
+def test_an_op_that_ignores_strides_fails(op_name):
+    op = opforge.op(op_name())(without_gaps)
+    found = row("strided inputs", op, torch.randn(4, 3), torch.tensor([0, 3]))
+    assert found.status == "fail"
+    assert found.reason.startswith("with gaps between the elements of x, ")
+    assert ".contiguous()" in found.fix
+
+
+def test_an_op_that_respects_strides_or_refuses_them_passes(op_name):
+    @opforge.op(op_name())
+    def picky(x: Tensor) -> Tensor:
+        if not x.is_contiguous():
+            raise ValueError("x must be contiguous")
+        return x + 1
+
+    found = row("strided inputs", picky, torch.ones(4, 3))
+    assert found.status == "pass"
+    assert "x must be contiguous" in found.reason
+    inputs = torch.ones(4, 3, dtype=torch.int8), torch.ones(4, 3).to(torch.float8_e4m3fn)
+    for given in inputs:
+        add = opforge.op(op_name())(as_float)
+        found = row("strided inputs", add, given)
+        assert (found.status, found.reason) == ("pass", "")
+    found = row("strided inputs", opforge.op(op_name())(add_one), torch.tensor(1.0))
+    assert found.status == "skipped"
+
+
+def as_float(x: Tensor) -> Tensor:
+    return x.float() + 1

@@ -3,10 +3,12 @@
 import pytest
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from torch._dynamo.utils import counters
 
 import opforge
+from opforge.check import check_call
 from opforge.check.rows import graph
 from opforge.check.subject import Subject
 from opforge.check.values import OpCall
@@ -16,6 +18,13 @@ from support.checking import row, statuses
 from support.launching import CONFIGS, blocks, double, double_in_place, no_gpu
 
 hooked = triton.autotune(CONFIGS, key=["n"], pre_hook=lambda args, **_: None)(double)
+
+
+@triton.jit
+def evenly(x_ptr, out_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = None if EVEN else offs < n
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask) * 2, mask=mask)
 
 
 def add_one(x: Tensor) -> Tensor:
@@ -347,6 +356,74 @@ def test_without_a_gpu_an_op_without_tensor_inputs_is_traced_as_well(op_name):
     found = statuses(allocate, 64)
     assert [n for n, s in found.items() if s == "fail"] == []
     assert found["kernels visible"] == found["compile"] == found["export"] == "pass"
+
+
+@triton.jit
+def misspelt(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.expp(tl.load(x_ptr + offs, mask=offs < n)), mask=offs < n)
+
+
+@triton.jit
+def unassembled(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """What only ptxas refuses."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    y = tl.inline_asm_elementwise("nothing $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    tl.store(out_ptr + offs, y, mask=offs < n)
+
+
+@no_gpu
+@pytest.mark.parametrize("kernel", [misspelt, unassembled])
+def test_without_a_gpu_a_kernel_that_does_not_compile_fails(kernel, op_name):
+    @opforge.op(op_name(), kernels=[kernel])
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = check_call(launched, (torch.ones(4, 8),), only=["mutation", "compile"])
+    assert found["compile"].status == "fail"
+    assert f"{kernel.__name__} does not compile for sm_90" in found["compile"].reason
+    assert "test_graph.py" in found["compile"].reason
+    assert found["mutation"].status == "skipped"
+
+
+even = triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})(evenly)
+
+
+@pytest.mark.parametrize("size", [(8, 16), (7, 9)])
+@no_gpu
+def test_a_graph_for_each_value_of_a_heuristic_is_no_failure(size, op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        even[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = row("compile dynamic", launched, torch.ones(*size))
+    assert found.status == "pass"
+    if size == (8, 16):
+        assert found.reason.startswith("one graph for batch 8 and 16")
+        (note,) = found.notes
+        assert "batch 17 after 8 recompiles" in note
+        assert "a heuristic of evenly" in note
+
+
+wide = triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["n"])})(double)
+
+
+@no_gpu
+def test_a_graph_for_every_size_fails_and_the_fix_names_the_heuristics(op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        wide[(1,)](x, out, x.numel())
+        return out
+
+    found = row("compile dynamic", launched, torch.ones(4, 8))
+    assert found.status == "fail"
+    assert "the heuristics of double" in found.fix
 
 
 def test_dynamos_counters_are_as_before(op_name):

@@ -86,3 +86,21 @@ def test_vmap_of_what_is_written_in_place_is_compared(op_name):
         x.add_(1)
 
     assert row("vmap", increment, torch.zeros(2)).status == "pass"
+
+
+def test_a_vmap_rule_is_not_blamed_for_an_op_that_takes_no_gaps(op_name):
+    def memory(x: Tensor) -> Tensor:
+        return x.as_strided(x.shape, (x.shape[1], 1)) * 2
+
+    found = row("vmap", opforge.op(op_name(), vmap="sequential")(memory), torch.randn(3, 4))
+    assert found.status == "fail"
+    assert "(row strided inputs)" in found.reason
+    assert ".contiguous()" in found.fix
+
+    def picky(x: Tensor) -> Tensor:
+        assert x.is_contiguous()
+        return x * 2
+
+    found = row("vmap", opforge.op(op_name(), vmap="sequential")(picky), torch.randn(3, 4))
+    assert found.status == "pass"
+    assert "the op refuses inputs with gaps" in found.notes[0]

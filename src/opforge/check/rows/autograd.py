@@ -12,7 +12,7 @@ from ..numerical import cotangents, numerically, through
 from ..reasons import short_reason
 from ..report import PASS
 from ..subject import Subject
-from ..values import OpCall, tensors_in
+from ..values import OpCall, tensors_in, with_gaps
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -123,7 +123,7 @@ def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
     fix = "make backward= respect the strides of its gradients, or call .contiguous() on them"
 
     def gaps(outputs: list[Tensor]) -> list[Tensor]:
-        return [_with_gaps(c) for c in cotangents(outputs)]
+        return [with_gaps(c) for c in cotangents(outputs)]
 
     expected = gradients(subject.invoke, subject.call.recording(paths), paths)
     try:
@@ -137,11 +137,3 @@ def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
         if text:
             return failed(f"with a non-contiguous gradient, {text}", fix)
     return None
-
-
-def _with_gaps(tensor: Tensor) -> Tensor:
-    """The same values with gaps; code that assumes none reads wrong values, in bounds."""
-    wide = torch.stack([tensor, tensor + 1], -1)
-    if not tensor.dim():
-        return wide[0]
-    return torch.cat([wide, wide], -2).select(-1, 0).narrow(-1, 0, tensor.shape[-1])

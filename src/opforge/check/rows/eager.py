@@ -8,11 +8,12 @@ import torch
 
 from ... import _compat
 from ...errors import UndeclaredWrite
-from ..compare import difference, same_bits, shown
+from ..compare import difference, same_bits, shown, unlike
+from ..compiling import uncompiled
 from ..flat import flat_arguments
 from ..reasons import reason_of
 from ..subject import GPU_FIX, Batches, Subject, cuda_devices
-from ..values import OpCall, leaves, replace_tensors, tensors_in
+from ..values import OpCall, paired, replace_tensors, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -95,10 +96,10 @@ def _fake_mismatch(subject: Subject, call: OpCall, real: Any) -> str:
 
 
 def _outputs_differ(said: Any, real: Any) -> str:
-    left, right = leaves(said, "output"), leaves(real, "output")
-    if [p for p, _ in left] != [p for p, _ in right]:
-        return f"the fake gives {len(left)} outputs, the op {len(right)}"
-    for (path, one), (_, other) in zip(left, right, strict=True):
+    pairs = paired(said, real, "output")
+    if pairs is None:
+        return f"the fake gives {unlike(said, real, ', the op')}"
+    for path, one, other in pairs:
         text = _fake_difference(one, other)
         if text:
             return f"{path}: {text}"
@@ -166,6 +167,9 @@ def mutation_by_trace(subject: Subject) -> Verdict:
         subject.trace()
     except UndeclaredWrite as error:
         return failed(*reason_of(error))
+    wrong, _ = uncompiled(subject)
+    if wrong:
+        return skipped(f"{wrong.partition(':')[0]} (row compile)")
     notes = [n for n in subject.entry.describe().notes if "mutates_args" in n]
     return passed("by analysis of the kernels; nothing was run", *notes)
 
@@ -187,6 +191,21 @@ def determinism(subject: Subject) -> Verdict:
                 "in any order, so reduce within a program, or accept it and test with a tolerance",
             )
     return passed()
+
+
+def strided(subject: Subject) -> Verdict:
+    """Whether inputs with gaps between their elements give the same, or are refused."""
+    found = subject.strided
+    if found.wrong:
+        return failed(found.wrong, STRIDED_FIX)
+    return passed(found.refused)
+
+
+def no_strides(subject: Subject) -> Verdict | None:
+    return None if subject.with_strides else skipped("no tensor input can have gaps")
+
+
+STRIDED_FIX = "pass the strides to the kernel, call .contiguous() on the input, or refuse it"
 
 
 def numerics(subject: Subject) -> Verdict:

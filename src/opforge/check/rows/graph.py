@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ...doctor import examine
 from ...errors import MissingBackward
 from ...notebook import counted
 from ..compare import gradient_difference
+from ..compiling import uncompiled
 from ..reasons import reason_of, short_reason
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall
@@ -50,35 +52,81 @@ _WRONG_RESULT = (
 
 def compile_dynamic(subject: Subject) -> Verdict:
     """A second batch size must not recompile."""
-    batches = subject.batches
-    if isinstance(batches, str):
-        return skipped(batches)
     backend, note = backend_for(subject)
-    compiled = _compiled(subject, backend, dynamic=True)
-    with _checking.counting_graphs() as graphs_made:
-        found = [_run(compiled, batches.first)]
-        text = _recompiles(lambda: found.append(_run(compiled, batches.second)), batches)
-        if text or graphs_made() > 1:
-            return failed(text or f"{graphs_made()} graphs for {_sizes(batches)}", _RECOMPILES)
-    for outcome, call in zip(found, (batches.first, batches.second), strict=True):
+
+    def compiled() -> Callable[[OpCall], CallResult]:
+        made = _compiled(subject, backend, dynamic=True)
+        return lambda call: _run(made, call)
+
+    found = _in_one_graph(subject, compiled)
+    if isinstance(found, Verdict):
+        return found
+    for outcome, call in zip(found.results, found.batches.calls, strict=True):
         text = subject.mismatch(outcome, subject.expected(call))
         if text:
             return failed(f"compiled, {text}", _WRONG_RESULT)
-    return passed(f"{backend}, one graph for {_sizes(batches)}", note)
+    return passed(f"{backend}, one graph for {_sizes(found.batches)}", note, found.note)
 
 
-_RECOMPILES = "do not branch on sizes in the body, and pass them on as they are, not as int(...)"
+@dataclass(frozen=True)
+class _OneGraph:
+    """What one graph gave for two batch sizes."""
+
+    batches: Batches
+    results: list[Any]
+    note: str
+
+
+def _in_one_graph(
+    subject: Subject, compiled: Callable[[], Callable[[OpCall], Any]]
+) -> _OneGraph | Verdict:
+    """Run two batch sizes; where heuristics may tell them apart, also a size and its double."""
+    batches = subject.batches
+    if isinstance(batches, str):
+        return skipped(batches)
+    deciding = _with_heuristics(subject)
+    doubled = subject.doubled(batches) if deciding else None
+    first_text = ""
+    for tried in filter(None, (batches, doubled)):
+        run = compiled()
+        with _checking.counting_graphs() as graphs_made:
+            results = [run(tried.first)]
+            text = _recompiles(lambda: results.append(run(tried.second)), tried)  # noqa: B023
+            if not text and graphs_made() > 1:
+                text = f"{graphs_made()} graphs for {_sizes(tried)}"
+        if not text:
+            why = f"by a heuristic of {deciding}, or a branch in the body"
+            return _OneGraph(tried, results, first_text and f"{first_text}, {why}")
+        first_text = first_text or text
+    where = f"in the body, nor in the heuristics of {deciding}," if deciding else "in the body,"
+    return failed(first_text, f"do not branch on sizes {where} {_AS_THEY_ARE}")
+
+
+_AS_THEY_ARE = "and pass them on as they are, not as int(...)"
+
+
+def _with_heuristics(subject: Subject) -> str:
+    """The op's kernels that have heuristics, whose values a graph holds."""
+    kernels = _compat.kernels
+    return ", ".join(
+        ref.name
+        for ref in subject.info.kernels
+        if any(map(kernels.is_heuristics, kernels.chain(ref.kernel)))
+    )
 
 
 def compile_static_on_fakes(subject: Subject) -> Verdict:
-    """The same with fake CUDA tensors, where the kernels cannot run."""
+    """The same with fake CUDA tensors, where the kernels cannot run, but do compile."""
+    wrong, note = uncompiled(subject)
+    if wrong:
+        return failed(wrong, "correct the kernel, or name another GPU: arch=, --arch")
     with subject.targeting(), _checking.counting_graphs() as graphs_made:
         mode, call = subject.fakes()
         compiled = _compiled(subject, _checking.tracing_backend(mode), dynamic=False)
         compiled(*call.args, **call.kwargs)
         made = graphs_made()
-        note = _trace_backward(subject) if subject.has("backward") else ""
-    return passed(f"{counted(made, 'graph')}, {ON_FAKES}", note)
+        backward = _trace_backward(subject) if subject.has("backward") else ""
+    return passed(f"{counted(made, 'graph')}, {ON_FAKES}", note, backward)
 
 
 def _trace_backward(subject: Subject) -> str:
@@ -102,18 +150,25 @@ def _trace_backward(subject: Subject) -> str:
 
 
 def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
-    batches = subject.batches
-    if isinstance(batches, str):
-        return skipped(batches)
-    with subject.targeting(), _checking.counting_graphs() as graphs_made:
-        mode, first = subject.fakes(batches.first)
-        _, second = subject.fakes(batches.second, mode=mode)
-        compiled = _compiled(subject, _checking.tracing_backend(mode), dynamic=True)
-        compiled(*first.args, **first.kwargs)
-        text = _recompiles(lambda: compiled(*second.args, **second.kwargs), batches)
-        if text or graphs_made() > 1:
-            return failed(text or f"{graphs_made()} graphs for {_sizes(batches)}", _RECOMPILES)
-    return passed(f"one graph for {_sizes(batches)}, {ON_FAKES}")
+    wrong, _ = uncompiled(subject)
+    if wrong:
+        return skipped(f"{wrong.partition(':')[0]} (row compile)")
+    mode = _checking.new_fake_mode()
+
+    def compiled() -> Callable[[OpCall], Any]:
+        made = _compiled(subject, _checking.tracing_backend(mode), dynamic=True)
+
+        def run(call: OpCall) -> Any:
+            fakes = subject.fakes(call, mode=mode)[1]
+            return made(*fakes.args, **fakes.kwargs)
+
+        return run
+
+    with subject.targeting():
+        found = _in_one_graph(subject, compiled)
+    if isinstance(found, Verdict):
+        return found
+    return passed(f"one graph for {_sizes(found.batches)}, {ON_FAKES}", found.note)
 
 
 ON_FAKES = "traced with fake CUDA tensors; nothing was run"

@@ -8,15 +8,13 @@ from ... import _compat
 from ..compare import difference
 from ..reasons import reason_of, short_reason
 from ..subject import Subject
-from ..values import tensors_in
+from ..values import HALVED, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
+from .eager import STRIDED_FIX
 
 Tensor = torch.Tensor
 # Where the new dimension is in each tensor.
 Dims = tuple[int | None, ...]
-
-# Indices and flags stay as they are, so that they remain valid; 8-bit floats have no arithmetic.
-_HALVED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def vmap(subject: Subject) -> Verdict:
@@ -26,6 +24,7 @@ def vmap(subject: Subject) -> Verdict:
     other = subject.run(subject.call.cloned().map(_other_slice))
     if other.error is not None:
         return skipped(f"the op does not accept its inputs times 0.5: {short_reason(other.error)}")
+    notes: list[str] = []
     for dims in _ways(subject):
         where = _where(subject, dims)
         try:
@@ -33,11 +32,19 @@ def vmap(subject: Subject) -> Verdict:
         except Exception as error:
             if not where:
                 raise
+            if subject.strided.refused:
+                # What slices behind the batch have.
+                notes.append(f"not tried: {where}, because the op refuses inputs with gaps")
+                continue
             line, fix = reason_of(error)
             return failed(f"vmap with {where}: {line}", fix or _VMAP_FIX)
         if text:
+            if where and subject.strided.wrong:
+                gaps = "slices have gaps, for which the op is wrong without vmap, too"
+                return failed(f"with {where} {gaps} (row strided inputs)", STRIDED_FIX)
             return failed(f"{text}, with {where}" if where else text, _VMAP_FIX)
-    return passed("" if subject.has("vmap") or not subject.registered else "torch's own fallback")
+    own = subject.has("vmap") or not subject.registered
+    return passed("" if own else "torch's own fallback", *notes)
 
 
 _VMAP_FIX = "correct vmap=, or vmap='sequential'"
@@ -120,4 +127,4 @@ def _without_fallback(subject: Subject) -> bool:
 
 
 def _other_slice(_path: str, tensor: Tensor) -> Tensor:
-    return tensor * 0.5 if tensor.dtype in _HALVED else tensor
+    return tensor * 0.5 if tensor.dtype in HALVED else tensor
