@@ -48,6 +48,18 @@ def declared(op_name):
     return make
 
 
+def test_a_note_about_a_call_that_opforge_adds_names_the_backward(declared):
+    def added(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def both(ctx, grad):
+        return grad, grad
+
+    op, _ = declared(added, both)
+    (note,) = [n for n in plan([op], sm(90)).notes if "aten.clone" in n]
+    assert f"aten.clone at {__file__}:{both.__code__.co_firstlineno} became kernel" in note
+
+
 @triton.jit
 def wide_kernel(x_ptr, n: tl.int64):
     tl.static_assert(False, "not today")

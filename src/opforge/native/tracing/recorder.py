@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
 import torch
 import triton
@@ -31,6 +31,8 @@ from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they
 from .torch_calls.values import Inexpressible
 from .torch_functions import FUNCTIONS
 from .views import Views, compact, is_compact, is_contiguous, same
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _ATEN = torch.ops.aten
 _HERE = str(Path(__file__).parent.parent.parent)
@@ -456,17 +458,34 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 
 
+# Methods that run host code, of objects with its `entry`.
+_runners: set[CodeType] = set()
+
+
+def runs_host_code(method: Method) -> Method:
+    """Beyond this method's frame there is no host code, only who called opforge."""
+    _runners.add(method.__code__)
+    return method
+
+
 def _host_frame() -> FrameType | None:
+    """That of the host code that is running, or of opforge's where that adds calls to it."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        if frame.f_code in _runners:
+            break
         frame = frame.f_back
     return frame
 
 
 def locate() -> str:
-    """`file:line` of the host code that is running."""
+    """`file:line` of the host code that is running; of calls that opforge adds, its beginning."""
     frame = _host_frame()
-    return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if frame is None:
+        return "unknown"
+    if frame.f_code in _runners:
+        return str(frame.f_locals["self"].entry.location)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _instruction() -> Question:

@@ -27,7 +27,7 @@ from ..ir.places import Place, Placed, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose, LaunchOptions
-from .recorder import Buffer, Offence, Recorder, locate, raised_at
+from .recorder import Buffer, Offence, Recorder, locate, raised_at, runs_host_code
 from .stand_ins import NUMBERS, Question, Way
 from .torch_launches import lowered
 from .traced_gpu import traced_gpu
@@ -242,6 +242,7 @@ class Tracer:
             if line != error.described
         ]
 
+    @runs_host_code
     def _trace(
         self,
         values: Mapping[str, Number],
