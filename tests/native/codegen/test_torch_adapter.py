@@ -110,3 +110,8 @@ def test_an_operator_that_it_cannot_serve_is_left_out_with_the_reason(argument, 
 def test_a_function_that_is_not_a_torch_operator_is_left_out():
     op, _ = hand_made.matmul()
     assert unadapted(op) == "it is not a torch operator (mode none)"
+
+
+def test_a_backward_whose_name_another_operator_has_is_left_out():
+    op, _ = hand_made.matmul()
+    assert "another operator has its name" in unadapted(dataclasses.replace(op, torch_name=""))

@@ -46,6 +46,8 @@ def _only_gpu_type(library: Library) -> int:
 
 def unadapted(op: Op) -> str:
     """Why the adapter leaves an operator to Python; empty if it serves it."""
+    if not op.torch_name:
+        return "another operator has its name: give that one a native.declare, or rename it"
     if not op.schema:
         return "it is not a torch operator (mode none)"
     for argument in op.arguments:

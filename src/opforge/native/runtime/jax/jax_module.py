@@ -349,7 +349,17 @@ class _Operator:
         results: Sequence[Any],
         grads: Sequence[Any],
     ) -> tuple[Any, ...]:
-        if not self._formula or self._written:
+        if self._formula and self._written:
+            raise NotImplementedError(
+                f"{self._function}: JAX takes no gradient of a call that writes to "
+                f"{', '.join(self._written)}\n  fix: put a jax.custom_vjp around the call"
+            )
+        if not self._formula and f"{self.name}_backward" in _operators:
+            raise NotImplementedError(
+                f"{self._function}: the library has {self.name}_backward, but not what that takes "
+                "of a call\n  fix: put a jax.custom_vjp around the call, which calls it"
+            )
+        if not self._formula:
             raise NotImplementedError(
                 f"{self._function}: the library has no backward for it\n  fix: give the operator a "
                 "backward that can be built, and build the library again; or put a "
