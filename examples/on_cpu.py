@@ -18,12 +18,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import opforge
 from opforge.arch_names import parse_arch
 from opforge.errors import OpforgeError
 
-# The stand-in belongs to a checkout, which an editable install leads to.
-TESTS = Path(opforge.__file__).parents[2] / "tests"
+# The stand-in belongs to the checkout that this file is in.
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [os.curdir, str(TESTS)]
 
 from support.standin.driver import AMD, NVIDIA, StandIn, Vendor, load_standin  # noqa: E402

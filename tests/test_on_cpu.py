@@ -1,9 +1,13 @@
 """examples/on_cpu.py: programs that call a library on the stand-in of either driver."""
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import opforge
 from support.processes import ROOT, environment, python
 from support.standin.driver import AMD, build_standin
 
@@ -131,3 +135,11 @@ def test_a_program_for_amd_gpus_runs(folder):
     done = on_cpu(folder, "./hip")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "3 6 9\n"
+
+
+def test_it_finds_the_stand_in_where_opforge_is_installed_elsewhere(tmp_path):
+    (tmp_path / "opforge").symlink_to(Path(opforge.__file__).parent)
+    command = [sys.executable, str(ROOT / "examples" / "on_cpu.py"), "--help"]
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
