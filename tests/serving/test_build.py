@@ -283,6 +283,11 @@ def image_of(manifest):
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    library = tmp_path / "library"
+    (library / "share" / "ops").mkdir(parents=True)
+    (library / "share" / "ops" / "manifest.json").touch()
+    with pytest.raises(NotServable, match=r"is a C library of operators, not recorded kernels"):
+        read(library)
     with pytest.raises(NotServable, match=r"has no manifest\.json: No such file"):
         read(tmp_path)
     (tmp_path / "manifest.json").write_text("{")

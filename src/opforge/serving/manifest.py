@@ -159,6 +159,13 @@ def read(folder: Path, text: bytes | None = None) -> Manifest:
     try:
         content = json.loads(path.read_bytes() if text is None else text)
     except OSError as error:
+        if any(folder.glob(f"share/*/{NAME}")):
+            raise NotServable(
+                f"{folder} is a C library of operators, not recorded kernels",
+                fix="open it in the program with opforge.load; to serve a program's own launches, "
+                "record it: `opforge record -o launches.json -- python program.py`, then "
+                "`opforge build launches.json`",
+            ) from None
         raise NotServable(f"{folder} has no {NAME}: {error.strerror}", fix=_FIX) from None
     except (ValueError, RecursionError) as error:
         raise NotServable(f"{path} is not JSON: {error}", fix=_FIX) from None
