@@ -231,7 +231,7 @@ class UndeclaredWrite(OpforgeError, RuntimeError):
 
 
 class NeedsGpu(OpforgeError, RuntimeError):
-    """An op that launches Triton kernels was given CPU tensors."""
+    """Kernels were to run, or results to be read, where there is no GPU."""
 
 
 class AmbiguousOption(OpforgeError, TypeError):

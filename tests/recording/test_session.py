@@ -14,6 +14,7 @@ from triton.runtime.jit import JITFunction
 
 import opforge
 from opforge._compat import kernel_hash, patches
+from opforge.errors import NeedsGpu
 from opforge.recording.model import read
 from support.archs import SM_90
 from support.own_autotuner import own_autotuner
@@ -317,3 +318,10 @@ def test_a_packages_own_autotuner_without_a_gpu_takes_its_first_configuration(x)
     (variant,) = variants_of(session)
     assert (dict(variant.constants)["BLOCK"], variant.launches) == (128, 1)
     assert own.best_config is own.configs[0]
+
+
+def test_reading_a_fake_tensor_names_the_line_and_the_way_out(x):
+    with pytest.raises(NeedsGpu) as caught, opforge.record(), opforge.target("sm_90"):
+        x.sum().item()
+    assert f"at {__file__}:" in caught.value.found
+    assert "record on a GPU" in caught.value.fix

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import _compat
-from ..errors import warn
+from ..errors import NeedsGpu, warn
 from . import watch
 from .model import Missed, RecordedKernel, Recording, refuse_unwritable
 from .recorder import Recorder
@@ -62,6 +62,14 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
     watch.start(session.recorder)
     try:
         yield session
+    except Exception as error:
+        if not _compat.fakes.is_fake_refusal(error):
+            raise
+        raise NeedsGpu(
+            "the recorded code reads the contents of a fake tensor, which has none",
+            found=_compat.fakes.host_read(error),
+            fix="record on a GPU, or pass the value as an argument",
+        ) from error
     finally:
         watch.stop(session.recorder)
         if path is not None and not session.recording.save_unless_empty(path):
