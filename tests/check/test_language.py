@@ -108,6 +108,7 @@ def test_an_input_may_require_grad():
         ("x=randn", "randn needs a shape", 2),
         ("x=randn(8, 1.5)", "randn takes numbers, not 1.5", 11),
         ("x=randn(8, 'tpux')", "'tpux' is not a device", 11),
+        ("x=randn(8, 'hpu')", "randn: torch has nothing here for devices of type 'hpu'", 2),
         ("x=randn(8, names=3)", "randn does not take names=3", 17),
         ("x=randn(*[8])", "a starred value is not allowed here", 8),
         ("x=randn(-1)", "randn: Trying to create tensor with negative dimension -1", 2),

@@ -149,6 +149,9 @@ class _Reader:
         try:
             made = MAKERS[name](arguments, self.generator).to(arguments.device)
             return made.requires_grad_(arguments.requires_grad)
+        except ImportError:
+            what = f"{name}: torch has nothing here for devices of type {arguments.device.type!r}"
+            self.refuse(what, node, fix="leave the device out, or choose cpu or cuda")
         except (RuntimeError, TypeError, ValueError, AssertionError, OverflowError) as error:
             fix = ""
             if arguments.device.type == "cuda" and not torch.cuda.is_available():
