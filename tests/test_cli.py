@@ -1,5 +1,6 @@
 """The `opforge` command: what it prints, where, and with which exit status."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -177,6 +178,25 @@ def test_a_full_disk_is_reported_without_a_traceback(sample, tmp_path):
     assert done.returncode == 1
     assert "Error: a file cannot be written: File too large\n  fix: make room" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+COMMANDS = ("build", "check", "list", "explain", "report", "verify")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_cannot_be_read_is_reported_without_a_traceback(
+    command, tmp_path, monkeypatch
+):
+    def refused(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    # The tests may run as root, who may read anything.
+    for method in ("is_file", "iterdir", "glob", "read_text"):
+        monkeypatch.setattr(type(tmp_path), method, refused)
+    result = run(command, str(tmp_path))
+    assert result.exit_code == 1
+    assert f"Error: {tmp_path}" in result.stderr
+    assert "cannot be opened: Permission denied\n  fix: " in result.stderr
 
 
 def test_explain_without_a_target_is_a_usage_error():

@@ -79,6 +79,11 @@ def _of_a_package(error: OSError | ImportError) -> OpforgeError | None:
 
 
 def _of_the_disk(error: OSError) -> OpforgeError | None:
+    if error.errno in _FORBIDDEN and error.filename is not None:
+        return OpforgeError(
+            f"{error.filename} cannot be opened: {error.strerror}",
+            fix="give yourself the permission (chmod), or name another file or folder",
+        )
     if error.errno not in _OF_THE_DISK:
         return None
     room = f"make room in the output folder and in {tempfile.gettempdir()}, or set TMPDIR"
@@ -89,6 +94,7 @@ def _of_the_disk(error: OSError) -> OpforgeError | None:
     )
 
 
+_FORBIDDEN = {errno.EACCES, errno.EPERM}
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
 
 
