@@ -199,6 +199,21 @@ def test_a_folder_that_cannot_be_read_is_reported_without_a_traceback(
     assert "cannot be opened: Permission denied\n  fix: " in result.stderr
 
 
+def test_build_of_a_package_with_a_slash_builds_its_operators(tmp_path, monkeypatch):
+    folder = tmp_path / "cli_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    source = SOURCE.replace("cli_sample::", "cli_package::")
+    declared = (
+        "from opforge import native\nnative.declare(double, x=native.tensor('n', dtype='fp32'))"
+    )
+    (folder / "ops.py").write_text(f"{source}\n{declared}")
+    monkeypatch.chdir(tmp_path)
+    result = run("build", "cli_package/", "--list")
+    assert result.exit_code == 0, result.output
+    assert "  double (" in result.stdout
+
+
 def test_explain_without_a_target_is_a_usage_error():
     assert run("explain").exit_code == 2
 

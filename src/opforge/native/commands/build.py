@@ -12,7 +12,7 @@ from ...notebook import counted
 from ..artifacts import build_record
 from ..artifacts.depfile import write_depfile
 from ..artifacts.fileset import clear_up
-from .operator_tree import folders, is_tree, load, refuse
+from .operator_tree import buildable, is_tree, load_buildable, refuse
 
 if TYPE_CHECKING:
     from ..build import Result
@@ -51,8 +51,8 @@ class BuildArguments:
             "archs": sorted(self.archs),
             "only": sorted(self.only),
             "folder": str(Path.cwd()) if relative else "",
-            # A folder that was added or removed shows by its name.
-            "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
+            # A folder or file that was added or removed shows by its name.
+            "folders": [f.name for t in self.targets if is_tree(t) for f in buildable(t)],
         }
 
 
@@ -185,7 +185,7 @@ def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
     named: list[Any] = []
     for target in targets:
         if is_tree(target):
-            loaded = load(target)
+            loaded = load_buildable(target)
             refuse(target, loaded.problems)
             found += [op for _, op in loaded.operators]
         else:

@@ -110,6 +110,20 @@ def load(tree: str | Path) -> Found:
     return found
 
 
+def buildable(tree: str | Path) -> list[Path]:
+    """What `opforge build` reads: operators' folders, or of a package without `op.py`, its files.
+
+    A name with a slash, `pkg/`, means the folder where `pkg` means the package.
+    """
+    is_package = Path(tree, _INIT).is_file() and not any(Path(tree).glob(f"*/{FILE}"))
+    return files(tree) if is_package else folders(tree)
+
+
+def load_buildable(tree: str | Path) -> Found:
+    """Import what `opforge build` reads."""
+    return load(tree) if all(path.is_dir() for path in buildable(tree)) else load_files(tree)
+
+
 def load_files(tree: str | Path) -> Found:
     """Import every Python file below a folder, for commands that need no declaration.
 
