@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import pydoc
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,6 +30,14 @@ def options_of(fn):
 def test_the_signature_of_op_has_every_option_with_its_type_and_default():
     fields = {f.name: (f.type, f.default) for f in dataclasses.fields(Options)}
     assert options_of(opforge.op) == fields
+
+
+def test_an_editor_completes_the_options():
+    jedi = pytest.importorskip("jedi")
+    source = str(Path(opforge.__file__).parents[1])
+    project = jedi.Project(source, added_sys_path=[source])
+    completed = jedi.Script("import opforge\nopforge.op(mod", project=project).complete()
+    assert "mode=" in [one.name for one in completed]
 
 
 def test_the_docstring_of_op_describes_every_option_in_order():

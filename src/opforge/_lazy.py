@@ -61,7 +61,8 @@ def hand_on(
         return this.__dict__[name]
 
     def names() -> list[str]:
-        return sorted({*this.__dict__, *home_of, *modules})
+        public: Iterable[str] = this.__dict__.get("__all__") or {*home_of, *modules}
+        return sorted(public)
 
     if namesakes:
         # Only there: a plain module's attributes are read faster.

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .errors import BadOption
-from .model import Dialect
+from .model import Dialect, Mode
 from .op import Options, make_op
 
 _DIALECT = Dialect(fake="infer_output_meta_fn", backward="backward_fn", lenient=True)
-_MODES = {None: "auto", "custom_op": "custom_op", "triton_op": "triton_op", "none": "none"}
+_MODES: dict[str | None, Mode] = {
+    None: "auto", "custom_op": "custom_op", "triton_op": "triton_op", "none": "none"
+}  # fmt: skip
 
 
 def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order are MagiCompiler's

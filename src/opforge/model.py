@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .notebook import counted, html_table
 
@@ -329,6 +329,10 @@ class Discovery:
             for ref in self.conditional
         ]
         return html_table("Discovery", ("", "name", "location", ""), rows)
+
+
+# What `mode=` takes.
+Mode = Literal["auto", "triton_op", "custom_op", "none"]
 
 
 @dataclass(frozen=True)

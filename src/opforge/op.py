@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
@@ -30,7 +30,7 @@ from .lowering.given import lower_given
 from .lowering.lenient import lenient
 from .lowering.plan import lower, mutated_names
 from .lowering.returned import return_mutated
-from .model import OPFORGE, Dialect, Discovery, Lowered, OpInfo, Reading
+from .model import OPFORGE, Dialect, Discovery, Lowered, Mode, OpInfo, Reading
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
@@ -77,7 +77,7 @@ class Options:
     device_types: str | Sequence[str] | None = None
     schema: str | None = None
     tags: torch.Tag | Sequence[torch.Tag] = ()
-    mode: str = "auto"
+    mode: Mode = "auto"
     kernels: Sequence[Any] = ()
     max_depth: int = 5
     compute_sensitive: bool = False
@@ -90,7 +90,7 @@ class Options:
         return frozenset(n for n in names if getattr(self, n) != getattr(Options, n))
 
 
-def _typed(function: Callable[Concatenate[Any, Given], Any]) -> Typed[Given]:
+def _checking_names(function: Any) -> Any:
     known = [field.name for field in dataclasses.fields(Options)]
 
     @functools.wraps(function)
@@ -103,7 +103,16 @@ def _typed(function: Callable[Concatenate[Any, Given], Any]) -> Typed[Given]:
             )
         return function(*args, **given)
 
-    return cast("Typed[Given]", checked)
+    return checked
+
+
+if TYPE_CHECKING:
+
+    def _typed(function: Callable[Concatenate[Any, Given], Any]) -> Typed[Given]: ...
+
+else:
+    # Apart, because jedi knows no ParamSpec, but follows what functools.wraps wraps.
+    _typed = _checking_names
 
 
 @_typed
@@ -122,7 +131,7 @@ def op(
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
     tags: torch.Tag | Sequence[torch.Tag] = (),
-    mode: str = "auto",
+    mode: Mode = "auto",
     kernels: Sequence[Any] = (),
     max_depth: int = 5,
     compute_sensitive: bool = False,

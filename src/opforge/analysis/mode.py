@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from ..errors import ModeRefused
-from ..model import Decision, KernelRef, NestedOp
+from ..model import Decision, KernelRef, Mode, NestedOp
 
-MODES = ("auto", "triton_op", "custom_op", "none")
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
