@@ -372,7 +372,7 @@ def package(
 )
 @click.option("--dask", metavar="ADDRESS", help="Compile on the cluster of this dask scheduler.")
 @click.option("--list", "only_list", is_flag=True, help="Show what would be built, and stop.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every kernel variant.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every kernel variant, or path (--list).")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")
 @click.option(
     "--only", multiple=True, metavar="OP", help="Build this operator; repeatable; default: all."

@@ -264,7 +264,8 @@ def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
     source = write_source(tmp_path, "build_backwards", SOURCE + BACKWARD + LISTED)
     said = built(source, "--list", "--arch", "sm_80")
     assert re.search(r"\n  doubled_backward \(.*\)\n    grad_out fp32 1-d\n      always: ", said)
-    assert "note: build_backwards::listed: the library has no listed_backward, because" in said
+    assert said.index("  doubled (") < said.index("  doubled_backward (") < said.index("  listed (")
+    assert "\n- build_backwards::listed: the library has no listed_backward, because" in said
 
 
 def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):
@@ -289,14 +290,12 @@ def test_list_shows_what_would_be_built_and_builds_nothing(sample, tmp_path):
     assert said.replace(str(sample), "FILE") == (
         "build_sample for sm_80, sm_90\n"
         "  twice (FILE:16)\n"
-        "    x fp32 1-d, mode 'fast'\n"
-        "      where n <= 100: twice_kernel in 3 variants\n"
-        "      where 100 < n: twice_kernel in 3 variants\n"
-        "    x fp32 1-d, mode 'exact'\n"
+        "    x fp32 1-d, mode 'fast', and 1 similar case\n"
         "      where n <= 100: twice_kernel in 3 variants\n"
         "      where 100 < n: twice_kernel in 3 variants\n"
         "  6 kernel variants\n"
     )
+    assert "    x fp32 1-d, mode 'exact'\n      where n <= 100: " in built(sample, "--list", "-v")
     assert not (tmp_path / "dist").exists()
 
 

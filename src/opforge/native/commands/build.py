@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +141,7 @@ def _file(given: BuildArguments, name: str) -> Path:
 
 
 def listing(given: BuildArguments) -> str:
-    """What a build would make, without compiling anything."""
+    """What a build would make, without compiling anything; in full with `-v`."""
     from ..plan import plan
     from ..tracing.autotune_choice import by_table
 
@@ -154,11 +154,13 @@ def listing(given: BuildArguments) -> str:
         choose=by_table(given.tuning),
     )
     lines = [f"{made.name} for {', '.join(map(str, made.archs))}"]
-    for op in made.ops:
+    for op in sorted(made.ops, key=lambda op: op.name):
         lines.append(f"  {op.name} ({op.location})")
-        lines += [f"    {line}" for line in _cases(op)]
+        lines += [f"    {line}" for line in _cases(op, in_full=given.verbose)]
     lines.append(f"  {counted(len(made.requests), 'kernel variant')}")
-    return "\n".join([*lines, *_notes(made.notes)])
+    if made.notes:
+        lines += ["notes:", *(f"- {note}" for note in dict.fromkeys(made.notes))]
+    return "\n".join(lines)
 
 
 def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
@@ -204,30 +206,71 @@ def _write_depfile(given: BuildArguments, place: Path) -> None:
         write_depfile(given.depfile, place, [root / file for file in record.read])
 
 
-def _cases(op: Op) -> Iterator[str]:
+# Of what a listing shows without `-v`.
+_MOST_PATHS, _MOST_GROUPS, _WIDEST = 6, 6, 200
+
+
+def _cases(op: Op, *, in_full: bool) -> Iterator[str]:
     """Cases, below their implementation if there are several."""
     for index, one in enumerate(op.served_by):
         indent = ""
         if len(op.served_by) > 1:
             yield f"implementation {index}: {one.name} ({one.location})"
             indent = "  "
-        for case in op.cases:
-            if case.implementation == index:
-                yield from (f"{indent}{line}" for line in _case(case, op))
+        cases = [case for case in op.cases if case.implementation == index]
+        lines = _in_full(cases, op) if in_full else _in_short(cases, op)
+        yield from (f"{indent}{line}" for line in lines)
 
 
-def _case(case: Case, op: Op) -> Iterator[str]:
-    from ..ir.case_text import conditions, describe
+def _in_full(cases: Sequence[Case], op: Op) -> Iterator[str]:
+    from ..ir.case_text import describe
 
-    yield describe(case, op.params)
+    for case in cases:
+        yield describe(case, op.params)
+        yield from (f"  {line}" for line in _paths(case))
+
+
+def _in_short(cases: Sequence[Case], op: Op) -> Iterator[str]:
+    """Cases with the same paths together, and of many paths only what they launch."""
+    from ..ir.case_text import describe
+
+    alike: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        alike.setdefault(tuple(_paths(case)), []).append(case)
+    for paths, (first, *others) in [*alike.items()][:_MOST_GROUPS]:
+        more = f", and {counted(len(others), 'similar case')}" if others else ""
+        yield f"{describe(first, op.params)}{more}"
+        if len(paths) > _MOST_PATHS:
+            launched = {s.kernel_name: "" for p in first.paths for s in p.steps if _launches_it(s)}
+            yield f"  {len(paths)} paths: {', '.join(launched)}"
+        else:
+            yield from (f"  {_shortened(line)}" for line in paths)
+    rest = [case for alike_ones in [*alike.values()][_MOST_GROUPS:] for case in alike_ones]
+    if rest:
+        yield f"and {counted(len(rest), 'case')} with other paths; -v shows them"
+
+
+def _shortened(line: str) -> str:
+    """A line without the middle of long conditions."""
+    where, colon, did = line.rpartition(": ")
+    return line if len(where) <= _WIDEST else f"{where[:_WIDEST]}...{colon}{did}"
+
+
+def _paths(case: Case) -> Iterator[str]:
+    from ..ir.case_text import conditions
+
     for path in case.paths:
         did = path.why.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
         where = f"where {conditions(path)}" if path.guards else "always"
-        yield f"  {where}: {did or 'nothing to launch'}"
+        yield f"{where}: {did or 'nothing to launch'}"
+
+
+def _launches_it(step: Any) -> bool:
+    return hasattr(step, "kernel_name")
 
 
 def _step(step: Any) -> str:
-    if hasattr(step, "kernel_name"):
+    if _launches_it(step):
         return f"{step.kernel_name} in {counted(len(step.variants), 'variant')}"
     return f"{type(step).__name__.lower()} {step.buffer}"
 
