@@ -18,12 +18,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import opforge
 from opforge.arch_names import parse_arch
 from opforge.errors import OpforgeError
 
-# The stand-in belongs to the checkout that this file is in.
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [os.curdir, str(TESTS)]
+# The stand-in belongs to a checkout: the one that this file is in, or that -e has installed.
+CHECKOUTS = (Path(__file__).resolve().parents[1], Path(opforge.__file__).parents[2])
+TESTS = [str(folder / "tests") for folder in CHECKOUTS if (folder / "tests" / "support").is_dir()]
+if not TESTS:
+    sys.exit("the stand-in is among opforge's tests: run examples/on_cpu.py in a checkout")
+sys.path[:0] = [os.curdir, *TESTS[:1]]
 
 from support.standin.driver import AMD, NVIDIA, StandIn, Vendor, load_standin  # noqa: E402
 from support.standin.interpreter import Interpreter  # noqa: E402
