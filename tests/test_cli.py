@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import opforge
 from opforge.cli import main
-from opforge.doctor import examine
+from opforge.doctor import examine, works
 from opforge.errors import OpforgeWarning
 from opforge.native.commands import operator_tree
 from support.processes import environment, python
@@ -220,16 +220,17 @@ def test_explain_without_a_target_is_a_usage_error():
 
 def test_doctor_prints_a_row_for_each_finding():
     result = run("doctor")
-    assert result.exit_code == 0
-    for finding in examine():
+    found = examine(thorough=True)
+    assert result.exit_code == (0 if works(found) else 1)
+    for finding in found:
         assert finding.name in result.stdout
-        assert finding.fix in result.stdout
+        assert not finding.fix or result.stdout.count(f": {finding.fix}\n") == 1
 
 
 def test_doctor_prints_the_same_as_json():
     result = run("doctor", "--json")
     printed = {(row["name"], row["status"], row["fix"]) for row in json.loads(result.stdout)}
-    assert printed == {(f.name, f.status, f.fix) for f in examine()}
+    assert printed == {(f.name, f.status, f.fix) for f in examine(thorough=True)}
 
 
 def test_help_lists_every_command_with_its_whole_first_sentence():
@@ -250,7 +251,7 @@ def test_a_real_process_prints_nothing_but_the_json():
     code = "from opforge.cli import main; main()"
     command = [python(), "-c", code, "doctor", "--json"]
     env = environment()
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert json.loads(ran.stdout)
     assert ran.stderr == ""
 

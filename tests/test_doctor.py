@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opforge import doctor
-from opforge.doctor import MachineFacts, Tool, examine, judge, look
+from opforge.doctor import MachineFacts, Tool, examine, judge, look, works
 from support.processes import TORCH_ALONE, run_python
 
 ABSENT = Tool(present=False, detail="not here")
@@ -23,6 +23,10 @@ HEALTHY = MachineFacts(
     gpu=Tool(present=True, detail="H200"),
     gpu_unused=False,
     interpret=None,
+    signing=Tool(present=True, detail="0.21.1"),
+    jax=Tool(present=True, detail="0.10.2"),
+    tvm_ffi=Tool(present=True, detail="0.1.15"),
+    cmake=Tool(present=True, detail="3.25.1"),
 )
 
 
@@ -54,6 +58,10 @@ def test_a_healthy_machine_has_nothing_to_fix():
         {"ptxas": ABSENT},
         {"gpu": ABSENT},
         {"interpret": "1"},
+        {"signing": ABSENT},
+        {"jax": Tool(present=True, detail="0.4.38")},
+        {"tvm_ffi": ABSENT},
+        {"cmake": Tool(present=True, detail="3.22.1")},
         {"libstdcxx": "/lib/libstdc++.so.6"},
     ],
     ids=str,
@@ -66,6 +74,18 @@ def test_whatever_is_wrong_comes_with_a_fix(changes):
 
 def test_without_a_gpu_only_what_needs_one_is_missing():
     assert not_ok(gpu=ABSENT) == {"GPU", "Triton kernels on GPU"}
+
+
+@pytest.mark.parametrize("name", ["gpu", "signing", "jax", "tvm_ffi", "cmake"])
+def test_without_what_is_optional_the_machine_works(name):
+    found = findings(**{name: ABSENT})
+    assert works(found.values())
+    assert any(finding.fix for finding in found.values())
+
+
+@pytest.mark.parametrize("name", ["torch", "triton", "c_compiler", "ptxas"])
+def test_without_what_is_needed_it_does_not(name):
+    assert not works(findings(**{name: ABSENT}).values())
 
 
 def test_without_a_cxx_compiler_compile_is_limited_to_backends_that_need_none():

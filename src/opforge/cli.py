@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .check.report import CheckReport, Row
     from .doctor import Finding
 
-STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
+STYLES = {"ok": "green", "limited": "yellow", "missing": "red", "optional": "dim"}
 ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running": "cyan"}
 
 
@@ -268,9 +268,13 @@ def _after_table(report: CheckReport) -> str:
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def doctor(*, as_json: bool) -> None:
-    """Show what works on this machine, and how to fix what does not."""
-    from .doctor import examine
+@click.pass_context
+def doctor(ctx: click.Context, *, as_json: bool) -> None:
+    """Show what works on this machine, and how to fix what does not.
+
+    The exit status is 1 if something is missing other than a GPU and what is optional.
+    """
+    from .doctor import examine, works
 
     findings = examine(thorough=True)
     if as_json:
@@ -278,9 +282,13 @@ def doctor(*, as_json: bool) -> None:
     else:
         Console().print(_table(findings))
         # Below the table: a command that is wrapped in a cell cannot be copied.
+        fixes: dict[str, list[str]] = {}
         for finding in findings:
             if finding.fix:
-                click.echo(f"{finding.name}: {finding.fix}")
+                fixes.setdefault(finding.fix, []).append(finding.name)
+        for fix, names in fixes.items():
+            click.echo(f"{', '.join(names)}: {fix}")
+    ctx.exit(0 if works(findings) else 1)
 
 
 @main.command()

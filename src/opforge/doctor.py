@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import platform
 import re
@@ -37,6 +38,8 @@ INSTALL_COMPILER = (
     if sys.platform == "darwin"
     else "apt-get install g++  (or your system's equivalent)"
 )
+INSTALL_JAX = "pip install -U jax"
+OLDEST_JAX, OLDEST_CMAKE = "0.5", "3.25"
 INSTALL_HEADERS = (
     f"apt-get install python{sys.version_info.major}.{sys.version_info.minor}-dev"
     "  (or your system's equivalent)"
@@ -48,7 +51,8 @@ class Finding:
     """One line of the report; `fix` is empty where nothing needs fixing."""
 
     name: str
-    status: Literal["ok", "missing", "limited"]
+    # "optional" is missing, too, but most do without.
+    status: Literal["ok", "missing", "limited", "optional"]
     detail: str
     fix: str = ""
 
@@ -76,6 +80,10 @@ class MachineFacts:
     gpu: Tool
     gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
     interpret: str | None
+    signing: Tool
+    jax: Tool
+    tvm_ffi: Tool
+    cmake: Tool
     libstdcxx: str = ""  # what to preload, where C++ libraries would bring their own
     # (feature, private API of torch or Triton, why it is not what the feature needs)
     gaps: tuple[tuple[str, str, str], ...] = ()
@@ -105,6 +113,10 @@ def look(*, thorough: bool = False) -> MachineFacts:
         and _torch_is_for_cpus()
         and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
+        signing=_installed("py-minisign"),
+        jax=_installed("jax"),
+        tvm_ffi=_installed("apache-tvm-ffi"),
+        cmake=_cmake(),
         libstdcxx=_to_preload(),
         gaps=_gaps() if thorough and torch.present and triton.present else (),
     )
@@ -128,10 +140,35 @@ def judge(machine: MachineFacts) -> list[Finding]:
         _kernels_on_gpu(machine),
         _interpreter(machine),
         _native(machine),
+        _optional("signing", machine.signing, "opforge sign", "pip install 'opforge[sign]'"),
+        _optional(
+            "JAX",
+            machine.jax,
+            "a call of what `opforge build --jax` wrote",
+            INSTALL_JAX,
+            OLDEST_JAX,
+        ),
+        _optional(
+            "tvm-ffi",
+            machine.tvm_ffi,
+            "a call of what `opforge build --tvm-ffi` wrote",
+            "pip install apache-tvm-ffi",
+        ),
+        _optional(
+            "CMake", machine.cmake, "find_package(opforge)", "pip install cmake", OLDEST_CMAKE
+        ),
     ]
     unavailable = dict(map(_unavailable, machine.gaps[::-1]))
     known = [unavailable.pop(finding.name, finding) for finding in findings]
     return [*known, *unavailable.values()]
+
+
+def works(findings: Iterable[Finding]) -> bool:
+    """Whether nothing is missing but a GPU, which most commands do without."""
+    return not any(f.status == "missing" and f.name not in _WITHOUT_GPU for f in findings)
+
+
+_WITHOUT_GPU = ("GPU", "Triton kernels on GPU")
 
 
 def interpreting(machine: MachineFacts) -> bool:
@@ -147,6 +184,14 @@ def _recent(name: str, package: Tool, oldest: str, fix: str, tested: Collection[
         detail = f"{found.detail} was not tested; {oldest} to {newest} were"
         return Finding(name, "limited", detail, INSTALL_TESTED)
     return found
+
+
+def _optional(name: str, tool: Tool, what: str, fix: str, oldest: str = "0") -> Finding:
+    if not tool.present:
+        return Finding(name, "optional", f"{tool.detail}; only {what} needs it", fix)
+    if _version(tool.detail) < _version(oldest):
+        return Finding(name, "limited", f"{tool.detail} is older than {oldest}", fix)
+    return Finding(name, "ok", tool.detail)
 
 
 def _unavailable(gap: tuple[str, str, str]) -> tuple[str, Finding]:
@@ -289,6 +334,11 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     if path is None:
         asked = f"{variable.name}={given[0]}: not found" if given else ""
         return Tool(present=False, detail=asked or f"found none of {', '.join(names)}")
+    return _run(path)
+
+
+def _run(path: str) -> Tool:
+    """What a program says of its version."""
     try:
         # The user's own compiler, found as every build tool finds it.
         ran = subprocess.run(  # noqa: S603
@@ -302,6 +352,22 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     except (OSError, subprocess.SubprocessError) as error:
         return Tool(present=False, detail=f"{path} does not run: {error}")
     return Tool(present=True, detail=ran.stdout.partition("\n")[0] or path)
+
+
+def _installed(distribution: str) -> Tool:
+    """Without importing it: JAX takes seconds."""
+    try:
+        return Tool(present=True, detail=importlib.metadata.version(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return Tool(present=False, detail="not installed")
+
+
+def _cmake() -> Tool:
+    path = shutil.which("cmake")
+    if path is None:
+        return Tool(present=False, detail="not installed")
+    found = _run(path)
+    return Tool(found.present, found.detail.removeprefix("cmake version "))
 
 
 def _first(programs: Iterable[str]) -> str | None:
