@@ -193,6 +193,18 @@ def test_nothing_runs_off_the_side_of_the_screen(browser, page, width):
     assert hidden == 0
 
 
+def test_a_narrow_page_is_not_many_times_as_long(browser, page):
+    heights = {}
+    for width in (1400, 400):
+        browser.look(width=width)
+        browser.open(page)
+        heights[width] = browser.ask("document.documentElement.scrollHeight")
+        tallest = browser.ask("""Math.max(...[...document.querySelectorAll("tbody tr")].map(
+            (row) => row.getBoundingClientRect().height))""")
+        assert tallest < 2 * 800, width
+    assert heights[400] < 2 * heights[1400] + 5000
+
+
 def test_charts_are_drawn_within_their_frames(shown):
     outside = shown.ask("""[...document.querySelectorAll("svg")].flatMap((svg) => {
         const frame = svg.getBoundingClientRect();
