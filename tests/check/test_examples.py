@@ -62,6 +62,7 @@ def test_silu_runs_in_the_interpreter():
         "silu.py:silu", "--input", "x=randn(4,32)", "--skip", "package", TRITON_INTERPRET="1"
     )
     assert passing(rows) == REAL
+    assert "no race shows here" in rows["determinism"]["notes"][0]
     reason = rows["kernels visible"]["reason"]
     assert reason == "Triton's interpreter runs the kernels, and no graph can hold that"
 
