@@ -233,6 +233,7 @@ def _in_full(cases: Sequence[Case], op: Op) -> Iterator[str]:
 def _in_short(cases: Sequence[Case], op: Op) -> Iterator[str]:
     """Cases with the same paths together, and of many paths only what they launch."""
     from ..ir.case_text import describe
+    from ..ir.cases import Launch
 
     alike: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
@@ -241,7 +242,8 @@ def _in_short(cases: Sequence[Case], op: Op) -> Iterator[str]:
         more = f", and {counted(len(others), 'similar case')}" if others else ""
         yield f"{describe(first, op.params)}{more}"
         if len(paths) > _MOST_PATHS:
-            launched = {s.kernel_name: "" for p in first.paths for s in p.steps if _launches_it(s)}
+            steps = [step for path in first.paths for step in path.steps]
+            launched = dict.fromkeys(s.kernel_name for s in steps if isinstance(s, Launch))
             yield f"  {len(paths)} paths: {', '.join(launched)}"
         else:
             yield from (f"  {_shortened(line)}" for line in paths)
@@ -265,12 +267,8 @@ def _paths(case: Case) -> Iterator[str]:
         yield f"{where}: {did or 'nothing to launch'}"
 
 
-def _launches_it(step: Any) -> bool:
-    return hasattr(step, "kernel_name")
-
-
 def _step(step: Any) -> str:
-    if _launches_it(step):
+    if hasattr(step, "kernel_name"):
         return f"{step.kernel_name} in {counted(len(step.variants), 'variant')}"
     return f"{type(step).__name__.lower()} {step.buffer}"
 
