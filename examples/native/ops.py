@@ -25,6 +25,7 @@ def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 @opforge.op("ops::silu")
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), element by element."""
+    x = x.contiguous()
     out, n = torch.empty_like(x), x.numel()
     silu_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, BLOCK=1024)
     return out
@@ -80,6 +81,7 @@ def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, hidden, eps, BLOCK: tl.constexpr
 @opforge.op("ops::rms_norm")
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Each row divided by the root of its mean square, times weight."""
+    x, weight = x.contiguous(), weight.contiguous()
     rows, hidden = x.shape
     out = torch.empty_like(x)
     # All short rows share a block size, so that there are fewer kernels.
@@ -123,6 +125,7 @@ def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 @opforge.op("ops::softmax")
 def softmax(x: Tensor) -> Tensor:
     """Softmax over the last dimension, of any length."""
+    x = x.contiguous()
     out = torch.empty_like(x)
     cols = x.shape[-1]
     if x.numel() > 0:
