@@ -263,10 +263,11 @@ STAND_INS = patches.PatchScope(lambda: [*_stand_ins(), *_of_dynamo()], finds_the
 
 def _of_dynamo() -> Iterator[patches.Replacement]:
     """What compiled code asks for before it calls its graph, since torch 2.15."""
-    if not hasattr(torch._C._dynamo.utils, "get_current_stream"):
+    in_c = sys.modules.get("torch._C._dynamo.utils")
+    if not hasattr(in_c, "get_current_stream"):
         return
     # Dynamo takes it from C where it is imported, perhaps under a target.
-    for module in (torch._C._dynamo.utils, sys.modules.get("torch._dynamo.utils")):
+    for module in (in_c, sys.modules.get("torch._dynamo.utils")):
         if module is not None:
             yield patches.DYNAMO_STREAM.by("get_current_stream", _current_stream, module)
 
