@@ -1,6 +1,6 @@
 """What waits for a module's import."""
 
-import importlib
+import importlib.util
 import sys
 
 from opforge.after_triton import after_import
@@ -14,6 +14,9 @@ def test_everybody_who_waits_is_called_once(tmp_path, monkeypatch):
     called = []
     after_import(name, lambda: called.append(("first", sys.modules[name].x)))
     after_import(name, lambda: called.append(("second", sys.modules[name].x)))
+    assert called == []
+    # Who only asks whether it is there does not import it.
+    assert importlib.util.find_spec(name).origin == str(tmp_path / f"{name}.py")
     assert called == []
     module = importlib.import_module(name)
     assert sorted(called) == [("first", 1), ("second", 1)]

@@ -9,55 +9,57 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-# Importing Triton imports it, and it imports the module of JITFunction.
-_LAST = "triton.runtime.autotuner"
+Then = Callable[[], None]
 
 
-def after_triton(then: Callable[[], None]) -> None:
-    """Call a function as soon as Triton is imported, or now."""
-    after_import(_LAST, then)
+def after_triton(then: Then) -> None:
+    """Call a function as soon as `import triton` has ended, or now.
+
+    Not in the middle of it: what opforge imports there of Triton would meet packages that have not
+    ended, and get `triton.runtime.driver` the module for `driver` the object in it.
+    """
+    after_import("triton", then)
 
 
-def after_import(module: str, then: Callable[[], None]) -> None:
+def after_import(module: str, then: Then) -> None:
     """Call a function as soon as a module is imported, or now."""
     if module in sys.modules:
         then()
-    else:
-        sys.meta_path.insert(0, _AfterImport(module, then))
+        return
+    _waiting.setdefault(module, []).append(then)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function after one module was imported, and is gone then."""
+_waiting: dict[str, list[Then]] = {}
 
-    def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self._module, self._then = module, then
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Has functions called after modules are imported, and is gone when all of them are.
+
+    Who only looks for a module, as `importlib.util.find_spec` does, changes nothing.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._module:
+        if fullname not in _waiting:
             return None
-        sys.meta_path.remove(self)
-        spec = _spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
-        return spec
+        for finder in [*sys.meta_path]:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
 
-def _spec(
-    fullname: str, path: Sequence[str] | None, target: ModuleType | None
-) -> importlib.machinery.ModuleSpec | None:
-    """What the other finders say, one of which may wait for the same module."""
-    for finder in [*sys.meta_path]:
-        found = finder.find_spec(fullname, path, target)
-        if found is not None:
-            return found
-    return None
+_FINDER = _Finder()
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
-        self._loader, self._then = loader, then
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         made: ModuleType | None = self._loader.create_module(spec)
@@ -69,4 +71,8 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._then()
+        waited = _waiting.pop(module.__name__, [])
+        if not _waiting and _FINDER in sys.meta_path:
+            sys.meta_path.remove(_FINDER)
+        for then in waited:
+            then()

@@ -22,6 +22,7 @@ from torch._subclasses import FakeTensorMode
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
+from opforge._compat import patches
 from opforge.cli import main
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
 from opforge.native.library.signature import sign
@@ -758,6 +759,27 @@ def test_the_command_serves_a_program(folder):
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
+@pytest.mark.parametrize("command", ["record", "serve"])
+def test_triton_is_as_without_opforge_but_for_what_the_table_lists(command, folder, tmp_path):
+    program = [sys.executable, ROOT / "tests" / "support" / "triton_attributes.py"]
+    own = ["-o", tmp_path / "launches.json"] if command == "record" else [folder]
+
+    def attributes(*before):
+        done = subprocess.run(
+            [*before, *program], env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    under = attributes(sys.executable, "-m", "opforge", command, *own, "--")
+    plain = attributes()
+    listed = {name for patch in patches.table() for name in patch.what}
+    differing = {n for n in under.keys() | plain.keys() if under.get(n) != plain.get(n)}
+    assert differing
+    # What the names of a replaced class stand for is replaced with it.
+    assert {n for n in differing - listed if n.rpartition(".")[0] not in listed} == set()
 
 
 def test_the_command_writes_what_was_served(folder, tmp_path):
