@@ -111,12 +111,15 @@ def test_recordings_are_merged(recorded, tmp_path):
     assert read(into).launches == 40
 
 
-def test_a_program_that_launches_nothing_is_told(tmp_path):
+def test_a_program_that_launches_nothing_is_told_and_leaves_no_file(tmp_path):
     out = tmp_path / "launches.json"
-    done = opforge("record", "-o", out, "--", sys.executable, "-c", "print(1)")
-    assert (done.returncode, done.stdout) == (0, "1\n")
-    assert done.stderr.startswith("nothing was recorded: the program launched no Triton kernel")
-    assert read(out).kernels == ()
+    done = opforge("record", "-o", out, "--", sys.executable, "-c", "print(1); raise ValueError")
+    assert (done.returncode, done.stdout) == (1, "1\n")
+    assert "nothing was recorded: the program launched no Triton kernel" in done.stderr
+    assert done.stderr.endswith(f"{out} is not written\n")
+    with pytest.warns(OpforgeWarning, match="is not written"), api.record(out):
+        pass
+    assert not out.exists()
 
 
 def test_a_signal_reaches_the_program_and_what_it_launched_is_written(tmp_path):

@@ -32,8 +32,7 @@ def run(command: Sequence[str], output: str) -> tuple[int, str]:
         status = run_program(command, {environment.RECORD.name: folder})
         recording, problems = read_folder(Path(folder))
     told = [f"{output}: {recording}" if recording.kernels else _NOTHING]
-    if not recording.save_unless_empty(output):
-        told.append(f"{output} is left as it was")
+    told += filter(None, [recording.save_unless_empty(output)])
     told += [f"note: {m.kernel} ({m.first}): {m.reason}" for m in recording.missed]
     return status, "\n".join([*told, *problems])
 

@@ -142,12 +142,14 @@ class Recording:
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
-    def save_unless_empty(self, path: str | Path) -> bool:
-        """Write the file, but never an empty recording over another: a run may fail early."""
+    def save_unless_empty(self, path: str | Path) -> str:
+        """Write the file, and return "" or why not: a run may fail before it launches anything."""
         if not self.kernels and Path(path).exists():
-            return False
+            return f"{path} is left as it was"
+        if not self.kernels and not self.missed:
+            return f"{path} is not written"
         self.save(path)
-        return True
+        return ""
 
 
 _COUNT = Between(0, 2**63 - 1)

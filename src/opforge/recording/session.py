@@ -72,5 +72,6 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
         ) from error
     finally:
         watch.stop(session.recorder)
-        if path is not None and not session.recording.save_unless_empty(path):
-            warn(f"nothing was recorded, so {path} is left as it was")
+        unsaved = session.recording.save_unless_empty(path) if path is not None else ""
+        if unsaved:
+            warn(f"nothing was recorded, so {unsaved}")
