@@ -1,13 +1,19 @@
 """Recorded kernels are found again, in packages that do odd things when they are imported."""
 
+import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 
+from opforge._compat import settings
 from opforge._compat.kernel_hash import digest
 from opforge.errors import KernelChanged, KernelNotFound
-from opforge.serving.find import find_function
+from opforge.recording.model import RecordedKernel, read
+from opforge.serving.find import find, find_function
+from opforge.serving.plan import plan
+from support.processes import environment
 
 
 @pytest.fixture
@@ -44,11 +50,78 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_package_that_extends_the_path_is_imported_first(package):
-    file = package / "vendors/oddhopper/mm.py"
+def test_a_folder_that_a_package_puts_on_the_path_is_searched(package):
+    kernel = RecordedKernel(
+        "oddhopper.mm", "wrapped", "another source", "", settings=settings.current()
+    )
+    with pytest.raises(KernelNotFound, match="No module named 'oddhopper'"):
+        find(kernel)
+    path = (str(package / "vendors"),)
     with pytest.raises(KernelChanged, match="has been edited") as caught:
-        find_function("oddhopper.mm:wrapped", "another source", f"{file}:5")
+        find(replace(kernel, path=path))
     assert "wrapped is not the kernel that was recorded" in str(caught.value)
+    assert path[0] not in sys.path
+
+
+TUTORIAL = """
+import enum
+import triton
+import triton.language as tl
+from folder_of_its_own.sizes import SIZE
+
+class Kind(enum.Enum):
+    A = 1
+
+@triton.jit
+def store(x_ptr, K: tl.constexpr):
+    tl.store(x_ptr, SIZE)
+
+@triton.jit
+def calls(x_ptr, F: tl.constexpr):
+    F(x_ptr, 1)
+"""
+PROGRAM = """
+import importlib.util, os, runpy, sys, torch, opforge
+from torch._subclasses import FakeTensorMode
+
+here = os.path.dirname(__file__)
+file = os.path.join(here, "06-fused-attention.py")
+sys.path.insert(0, os.path.join(here, "libraries"))
+spec = importlib.util.spec_from_file_location("tutorial", file)
+module = sys.modules["tutorial"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+with opforge.target("sm_90"), FakeTensorMode():
+    x = torch.empty(16, device="cuda")
+    module.store[(1,)](x, module.Kind.A)
+    module.calls[(1,)](x, module.store)
+    runpy.run_path(file)["store"][(1,)](x, 2)
+"""
+
+
+def test_scripts_that_a_program_loads_by_their_files_are_found(tmp_path):
+    script = tmp_path / "06-fused-attention.py"
+    script.write_text(TUTORIAL)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "libraries/folder_of_its_own").mkdir(parents=True)
+    (tmp_path / "libraries/folder_of_its_own/sizes.py").write_text(
+        "import triton.language as tl\nSIZE = tl.constexpr(3)\n"
+    )
+    launches = tmp_path / "launches.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "opforge", "record", "-o", launches, "--",
+         sys.executable, tmp_path / "program.py"],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    recording = read(launches)
+    assert [(k.module, k.name, len(k.variants)) for k in recording.kernels] == [
+        (str(script), "store", 2), (str(script), "calls", 1),
+    ]  # fmt: skip
+    made = plan(recording)
+    assert made.notes == []
+    assert [len(kernel.instances) for kernel in made.kernels] == [2, 1]
+    for name in ("06-fused-attention", "folder_of_its_own", "folder_of_its_own.sizes"):
+        del sys.modules[name]
 
 
 def test_a_package_that_fails_is_told(package):

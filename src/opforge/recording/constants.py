@@ -16,6 +16,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from .. import _compat
@@ -88,17 +89,30 @@ def _enum_name(member: enum.Enum) -> str:
 
 
 def name_of(function: Any) -> str:
-    """`module:qualified.name` of a function; of one in the main script, with its file."""
+    """`module:qualified.name` of a function; with its file where no name leads to its module."""
     home = _home(function.__module__, function.__code__.co_filename)
     return f"{home}:{function.__qualname__}"
 
 
 def _home(module: str, file: str) -> str:
-    if module not in {"__main__", "__mp_main__"}:
-        return module
-    # Under `python -m` it has a name.
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return file if spec is None or spec.origin != file else str(spec.name)
+    if module in {"__main__", "__mp_main__"}:
+        # Under `python -m` it has a name.
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        return file if spec is None or spec.origin != file else str(spec.name)
+    return module if _can_be_imported(module) or not Path(file).is_file() else file
+
+
+@functools.cache
+def _can_be_imported(module: str) -> bool:
+    """Whether another process finds a module by its name.
+
+    Not if a program has loaded it from a file, with `runpy` or under a name of its choice.
+    """
+    parent = module.rpartition(".")[0]
+    places = getattr(sys.modules.get(parent), "__path__", None)
+    if parent and (places is None or not _can_be_imported(parent)):
+        return False
+    return any(finder.find_spec(module, places) for finder in [*sys.meta_path])
 
 
 def show(content: Any) -> str:

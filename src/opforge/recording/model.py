@@ -56,11 +56,12 @@ class RecordedVariant:
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """A jitted function; `module` is the file if it is in the main script.
+    """A jitted function; `module` is the file if it is in a script.
 
     `source` is a hash of it and of everything that its code depends on. A kernel of a compiled
     graph has the `text` that Inductor prints, and a hash of that. `settings` are the variables that
     change what Triton compiles, as far as they were set: `(("TRITON_F32_DEFAULT", "ieee"),)`.
+    `path` has the folders from which the program imported, beside those of its Python.
     """
 
     module: str
@@ -71,6 +72,7 @@ class RecordedKernel:
     choices: tuple[RecordedChoice, ...] = ()
     text: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    path: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def launches(self) -> int:
@@ -157,7 +159,7 @@ CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
         RecordedChoice: "key dtypes config arch",
-        RecordedKernel: "module name source location variants choices text? settings?",
+        RecordedKernel: "module name source location variants choices text? settings? path?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
     },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import sysconfig
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,8 @@ _EARLIER = (
     "of its launch are not known; begin earlier, or use `opforge record`"
 )
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
+# Where `opforge record` has a `sitecustomize`.
+_BOOTSTRAP = str(Path(__file__).parents[1] / "bootstrap")
 
 
 class Recorder:
@@ -150,7 +153,18 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         _compat.kernel_hash.digest(fn),
         _location(fn),
         settings=_compat.settings.current(),
+        path=_import_path(),
         **found,
+    )
+
+
+def _import_path() -> tuple[str, ...]:
+    """The folders from which this program imports, without those that every Python has."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    own = {sysconfig.get_path(name) for name in names} | {_BOOTSTRAP}
+    folders = [Path(entry).absolute() for entry in sys.path]
+    return tuple(
+        str(f) for f in folders if f.is_dir() and own.isdisjoint(map(str, (f, *f.parents)))
     )
 
 

@@ -8,7 +8,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..cli_targets import locate
 from ..errors import KernelChanged, KernelNotFound, OpforgeError
 from ..gpu_target import gpu_of
 from ..recording.model import RecordedKernel, Recording
-from .importing import as_a_module
+from .importing import as_a_module, importable_from
 
 _AGAIN = "record again with `opforge record`"
 # How deep modules keep kernels in lists and dicts.
@@ -43,7 +42,8 @@ def find(kernel: RecordedKernel) -> Any:
     _refuse_other_settings(kernel)
     if kernel.text:
         return _printed(kernel)
-    return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
+    with importable_from(kernel.path):
+        return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
 
 
 def _refuse_other_settings(kernel: RecordedKernel) -> None:
@@ -176,7 +176,7 @@ def _module(name: str, location: str) -> ModuleType:
             if home.endswith(".py"):
                 # Under a name of its own, so that its `__main__` block does not run.
                 return sys.modules[locate(f"{home}:__name__")]
-            return _imported(home, location)
+            return importlib.import_module(home)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -199,29 +199,3 @@ def _told(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
     return f"{type(error).__name__}: {error}"
-
-
-def _imported(module: str, location: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        folder, package = _package_around(location)
-        if error.name is None or not f"{module}.".startswith(f"{error.name}.") or not package:
-            raise
-    # `python -m` has the current folder on the path, and some packages put folders of their own
-    # there when they are imported.
-    sys.path.append(str(folder))
-    try:
-        importlib.import_module(package)
-        return importlib.import_module(module)
-    finally:
-        sys.path.remove(str(folder))
-
-
-def _package_around(location: str) -> tuple[Path, str]:
-    """The outermost package of a file, and where it is: `/a/fla/ops/gla.py:12` -> `/a`, `fla`."""
-    path = Path(location.rpartition(":")[0])
-    folder, name = path.parent, path.stem if path.is_file() else ""
-    while (folder / "__init__.py").is_file():
-        folder, name = folder.parent, folder.name
-    return folder, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from .._compat import patches
@@ -13,6 +13,20 @@ from .._compat import patches
 
 class Exited(BaseException):
     """Imported code has called `os._exit`; passed on, a build would end as if it had worked."""
+
+
+@contextlib.contextmanager
+def importable_from(folders: Sequence[str]) -> Iterator[None]:
+    """While code is imported: also from these folders."""
+    added = [folder for folder in folders if folder not in sys.path]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for folder in added:
+            # The code may have changed the list itself.
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
 
 
 @contextlib.contextmanager

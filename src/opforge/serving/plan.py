@@ -22,6 +22,7 @@ from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant
 from .gaps import undeclared
+from .importing import importable_from
 from .kinds import DESCRIPTOR, INTEGERS, MOST_DESCRIPTORS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
@@ -337,7 +338,8 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
 
 def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
     try:
-        return decode(value, find_constant)
+        with importable_from(recorded.path):
+            return decode(value, find_constant)
     except ConstantChanged as error:
         raise KernelChanged(
             f"a constant of {recorded.name} is not the one that was recorded",
