@@ -32,6 +32,10 @@ def after_import(module: str, then: Then) -> None:
 
 
 _waiting: dict[str, list[Then]] = {}
+# What is to be called, and the modules of opforge that have to end before: one of them may be the
+# first to import Triton, and what is called needs it whole.
+_due: list[Then] = []
+_own: list[str] = []
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -43,7 +47,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _waiting:
+        is_own = "triton" in _waiting and fullname.startswith("opforge.")
+        if fullname not in _waiting and not is_own:
             return None
         for finder in [*sys.meta_path]:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
@@ -70,9 +75,16 @@ class _Loader(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        waited = _waiting.pop(module.__name__, [])
+        name = module.__name__
+        own = [name] if name.startswith("opforge.") else []
+        _own.extend(own)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            for each in own:
+                _own.remove(each)
+        _due.extend(_waiting.pop(name, []))
         if not _waiting and _FINDER in sys.meta_path:
             sys.meta_path.remove(_FINDER)
-        for then in waited:
-            then()
+        while _due and not _own:
+            _due.pop(0)()
