@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from opforge._compat import kernel_hash
 from opforge.errors import KernelChanged, KernelNotFound, NotARecording
-from opforge.recording.model import RecordedChoice, Recording
+from opforge.recording.model import RecordedChoice, Recording, parse
 from opforge.serving.plan import most_specialized_first, plan
 from opforge.serving.widen import parse_widening
 from support import served_kernels
-from support.served_kernels import combine, doubles, made, plus_one, recorded, staged
+from support.served_kernels import combine, doubles, plus_one, recorded, scaling, staged
 
 
 def types_of(instance):
@@ -137,9 +138,25 @@ def test_a_kernel_must_be_the_recorded_one(change, error, said):
     assert served_kernels.__file__ in str(caught.value)
 
 
-def test_a_kernel_that_a_function_makes_is_refused():
-    with pytest.raises(KernelNotFound, match="is made inside a function, where a build cannot"):
-        plan(recorded(made()[(1,)]))
+def test_a_kernel_that_a_function_makes_is_made_again():
+    recording = recorded(lambda x: scaling(2.5)[(1,)](x, 8, 64))
+    (kernel,) = plan(recording).kernels
+    assert kernel.fn.fn.__qualname__ == "scaling.<locals>.kernel"
+    assert kernel_hash.digest(kernel.fn) == recording.kernels[0].source
+    read = parse(recording.to_json(), "launches.json").kernels[0]
+    changed = dict(read.inside.closure) | {"more": {"constexpr": 3.5}}
+    edited = replace(read, inside=replace(read.inside, closure=tuple(changed.items())))
+    with pytest.raises(KernelChanged, match="is not the kernel that was recorded"):
+        plan(Recording((edited,)))
+
+
+def test_what_a_made_kernel_has_from_its_function_must_be_plain():
+    recording = recorded(lambda x: scaling(2, {1})[(1,)](x, 8, 64))
+    assert recording.kernels == ()
+    (missed,) = recording.missed
+    assert missed.reason == (
+        "it is made inside a function, and more there is a builtins.set, which JSON cannot hold"
+    )
 
 
 def test_a_kernel_that_cannot_be_found_is_noted_and_the_others_are_built():

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import enum
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from torch._subclasses import FakeTensorMode
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
-from opforge._compat import patches
+from opforge._compat import kernel_hash, patches
 from opforge.cli import main
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
 from opforge.native.library.signature import sign
@@ -39,11 +40,11 @@ from support.served_kernels import (
     chosen,
     combine,
     doubles,
-    made,
     optional,
     plus_one,
     pruned,
     recorded,
+    scaling,
     staged,
     tuned,
 )
@@ -491,11 +492,6 @@ def test_what_triton_refuses_it_refuses_itself(gpu, jit, folder, args, kwargs):
     ("launch", "said", "fix"),
     [
         (lambda x: combine[(1,)](x, x, x, (8,), BLOCK=64), "n is of type tuple", "always Triton's"),
-        (
-            lambda x: made()[(1,)](x_ptr=x),
-            "is made inside a function",
-            "define the kernel at the top",
-        ),
         (lambda x: doubles[(1,)](x, 1.0), "n is annotated as fp64", "leave the annotation out"),
     ],
 )
@@ -509,6 +505,24 @@ def test_a_fix_is_one_that_helps(device, tmp_path_factory, launch, said, fix):
         launch(torch.randn(8))
     assert fix in str(caught.value)
     assert "record it with `opforge record`" not in str(caught.value)
+
+
+def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(device, tmp_path):
+    recording = recorded(*(lambda x, f=f: scaling(f)[(1,)](x, 8, 64) for f in (2, 3)))
+    built = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    assert built.notes == ()
+    images = {k.source: k.instances[0].variants for k in built.manifest.kernels}
+    assert len(images) == 2
+    launched = []
+    device.execute = lambda one: launched.append(hashlib.sha256(one.image).hexdigest())
+    opforge.serve(built.folder, strict=True)
+    x = torch.zeros(64)
+    for factor in (3, 2):
+        scaling(factor)[(1,)](x, 8, 64)
+        own = images[kernel_hash.digest(scaling(factor))]
+        assert launched.pop() in {image.sha256 for v in own for image in v.images}
+    with pytest.raises(KernelChanged):
+        scaling(4)[(1,)](x, 8, 64)
 
 
 def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, tmp_path):

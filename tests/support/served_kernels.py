@@ -100,6 +100,25 @@ def tiled(x_desc, M: tl.constexpr):
     x_desc.store([0, 0], tl.full([M, 32], 1, tl.float16))
 
 
+def scaling(factor, more=None):
+    """A kernel that is made inside a function, with one that it calls."""
+    language, times = tl, tl.constexpr(factor)
+
+    @triton.jit(noinline=True)
+    def scaled(x):
+        return x * times
+
+    @triton.jit(do_not_specialize=["n"])
+    def kernel(x_ptr, n, BLOCK: language.constexpr, ONE: language.constexpr = 1):
+        at = language.arange(0, BLOCK)
+        value = language.load(x_ptr + at, mask=at < n) * scaled(1.5)
+        if more is not None:
+            value += more
+        language.store(x_ptr + at, value + ONE, mask=at < n)
+
+    return kernel
+
+
 def made():
     @triton.jit
     def inner(x_ptr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import linecache
+import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -260,6 +261,21 @@ def jit_text(name: str, text: str, names: dict[str, Any]) -> Any:
     scope = {**names, "__name__": "opforge"}
     exec(compile(text, filename, "exec"), scope)  # noqa: S102  # opforge wrote it
     return triton.JITFunction(scope[name])
+
+
+def jit_again(
+    function: Any, unspecialized: list[str], unaligned: list[str], *, noinline: bool,
+    debug: bool | None, gluon: bool,
+) -> Any:  # fmt: skip
+    """A jitted function of a Python function, as its decorator made it."""
+    home = "triton.experimental.gluon._runtime:GluonJITFunction" if gluon else "triton:JITFunction"
+    return pkgutil.resolve_name(home)(
+        function,
+        do_not_specialize=unspecialized,
+        do_not_specialize_on_alignment=unaligned,
+        noinline=noinline,
+        debug=debug,
+    )
 
 
 def written_source(fn: Any) -> tuple[str, str] | None:

@@ -84,17 +84,18 @@ def _enum_name(member: enum.Enum) -> str:
     path = [*kind.__qualname__.split("."), member.name or ""]
     if functools.reduce(lambda one, name: getattr(one, name, None), path, module) is not member:
         raise CannotRecord(f"{member!r}, which has no name in {kind.__module__}")
-    home = _home(kind.__module__, getattr(module, "__file__", None) or "")
+    home = home_of(kind.__module__, getattr(module, "__file__", None) or "")
     return f"{home}:{'.'.join(path)}"
 
 
 def name_of(function: Any) -> str:
     """`module:qualified.name` of a function; with its file where no name leads to its module."""
-    home = _home(function.__module__, function.__code__.co_filename)
+    home = home_of(function.__module__, function.__code__.co_filename)
     return f"{home}:{function.__qualname__}"
 
 
-def _home(module: str, file: str) -> str:
+def home_of(module: str, file: str) -> str:
+    """The name of a module, or its file where no name leads to it."""
     if module in {"__main__", "__mp_main__"}:
         # Under `python -m` it has a name.
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)

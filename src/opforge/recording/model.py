@@ -55,6 +55,24 @@ class RecordedVariant:
 
 
 @dataclass(frozen=True)
+class Inside:
+    """What a kernel that is made inside a function has from there; `inside.py` says how it is told.
+
+    `closure` has the variables of the function that it uses, `defaults` and `annotations` are those
+    of its parameters, and `unspecialized` and the rest what its decorator was given.
+    """
+
+    closure: tuple[tuple[str, Any], ...]
+    defaults: tuple[tuple[str, Any], ...]
+    annotations: tuple[tuple[str, str], ...]
+    unspecialized: tuple[str, ...]
+    unaligned: tuple[str, ...]
+    noinline: bool
+    debug: bool | None
+    gluon: bool
+
+
+@dataclass(frozen=True)
 class RecordedKernel:
     """A jitted function; `module` is the file if it is in a script.
 
@@ -73,6 +91,7 @@ class RecordedKernel:
     text: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     path: tuple[str, ...] = field(default=(), compare=False)
+    inside: Inside | None = field(default=None, compare=False)
 
     @property
     def launches(self) -> int:
@@ -159,7 +178,9 @@ CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
         RecordedChoice: "key dtypes config arch",
-        RecordedKernel: "module name source location variants choices text? settings? path?",
+        Inside: "closure defaults annotations unspecialized unaligned noinline debug gluon",
+        RecordedKernel: "module name source location variants choices "
+        "text? settings? path? inside?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
     },

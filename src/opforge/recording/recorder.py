@@ -19,6 +19,7 @@ from .. import _compat
 from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named, name_of
 from .inductor import CompiledGraphs
+from .inside import describe
 from .model import Missed, RecordedKernel, RecordedVariant
 from .seen import Report, Seen
 
@@ -154,6 +155,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         _location(fn),
         settings=_compat.settings.current(),
         path=_import_path(),
+        inside=describe(fn),
         **found,
     )
 

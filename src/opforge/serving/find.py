@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import linecache
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from .. import _compat
 from ..cli_targets import locate
 from ..errors import KernelChanged, KernelNotFound, OpforgeError
 from ..gpu_target import gpu_of
-from ..recording.model import RecordedKernel, Recording
+from ..recording.constants import CannotRecord
+from ..recording.inside import restore
+from ..recording.model import Inside, RecordedKernel, Recording
 from .importing import as_a_module, importable_from
 
 _AGAIN = "record again with `opforge record`"
@@ -42,8 +45,11 @@ def find(kernel: RecordedKernel) -> Any:
     _refuse_other_settings(kernel)
     if kernel.text:
         return _printed(kernel)
+    name = f"{kernel.module}:{kernel.name}"
     with importable_from(kernel.path):
-        return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
+        if kernel.inside is not None:
+            return _made_again(name, kernel.source, kernel.location, kernel.inside)
+        return find_function(name, kernel.source, kernel.location)
 
 
 def _refuse_other_settings(kernel: RecordedKernel) -> None:
@@ -85,6 +91,58 @@ def _printed(kernel: RecordedKernel) -> Any:
             fix="record again with `opforge record`",
         )
     return fn
+
+
+def _made_again(name: str, source: str, location: str, inside: Inside) -> Any:
+    """A jitted function that is made inside another: from its code, and what was recorded."""
+    module = _module(name, location)
+    file, _, line = location.rpartition(":")
+    path = [part for part in name.rpartition(":")[2].split(".") if part != "<locals>"]
+    codes = [c for c in _codes(module, file, path) if {*c.co_freevars} == {*dict(inside.closure)}]
+    # A function may define several of one name.
+    for code in sorted(codes, key=lambda code: str(code.co_firstlineno) != line):
+        kernel = _of_code(name, code, module, inside)
+        if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
+            return kernel
+    raise KernelChanged(
+        f"{name} is not the kernel that was recorded: the function that makes it, or something "
+        "that it uses, has been edited",
+        location=location,
+        fix=_AGAIN,
+    )
+
+
+def _codes(module: ModuleType, file: str, path: list[str]) -> list[CodeType]:
+    """The code of functions inside functions, `["made", "kernel"]`, from the text of their file."""
+    text = "".join(linecache.getlines(file, vars(module)))
+    found = [compile(text, file, "exec", dont_inherit=True)]
+    for name in path:
+        inner = [c for code in found for c in code.co_consts if isinstance(c, CodeType)]
+        found = [code for code in inner if code.co_name == name]
+    return found
+
+
+def _of_code(name: str, code: CodeType, module: ModuleType, inside: Inside) -> Any:
+    try:
+        closure = {n: restore(v, find_constant, _made_again) for n, v in inside.closure}
+        defaults = {n: restore(v, find_constant, _made_again) for n, v in inside.defaults}
+    except CannotRecord as error:
+        raise KernelChanged(f"{name} cannot be made again", found=str(error), fix=_AGAIN) from None
+    cells = tuple(CellType(closure[n]) for n in code.co_freevars)
+    positional = [n for n in code.co_varnames[: code.co_argcount] if n in defaults]
+    given = tuple(defaults.pop(n) for n in positional)
+    function = FunctionType(code, vars(module), code.co_name, given, cells)
+    function.__kwdefaults__ = defaults
+    function.__annotations__ = dict(inside.annotations)
+    function.__qualname__ = name.rpartition(":")[2]
+    return _compat.kernels.jit_again(
+        function,
+        [*inside.unspecialized],
+        [*inside.unaligned],
+        noinline=inside.noinline,
+        debug=inside.debug,
+        gluon=inside.gluon,
+    )
 
 
 def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:

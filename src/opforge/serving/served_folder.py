@@ -129,9 +129,6 @@ class ServedFolder(_compat.advice.Adviser):
 
     def _absent(self, fn: Any, name: str) -> Gap:
         """Why the folder does not have a kernel."""
-        if "<locals>" in name:
-            fix = "define the kernel at the top of its module, record it and build again"
-            return gap("it is made inside a function, where a build cannot find it", fix)
         others = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
         if others and _is_of_script(fn):
             place, _, kernel = name.rpartition(":")
