@@ -1,19 +1,23 @@
 """Recorded kernels are found again, in packages that do odd things when they are imported."""
 
+import linecache
 import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from torch._inductor.codecache import PyCodeCache
 
 from opforge._compat import settings
 from opforge._compat.kernel_hash import digest
 from opforge.errors import KernelChanged, KernelNotFound
-from opforge.recording.model import RecordedKernel, read
+from opforge.recording.model import RecordedKernel, parse, read
 from opforge.serving.find import find, find_function
 from opforge.serving.plan import plan
 from support.processes import environment
+from support.served_kernels import recorded
 
 
 @pytest.fixture
@@ -205,3 +209,28 @@ def test_a_kernel_that_has_another_name_than_its_function_is_found(tmp_path, kep
     (kernel,) = [module.renamed] if hasattr(module, "renamed") else module.KERNELS[1]
     assert find_function(f"{script}:impl", digest(kernel)) is kernel
     del sys.modules["odd_names"]
+
+
+PRINTED = """
+import triton
+import triton.language as tl
+
+SIZE = tl.constexpr(3)
+
+@triton.jit
+def printed(x_ptr):
+    tl.store(x_ptr, SIZE)
+"""
+
+
+def test_a_kernel_of_a_module_that_inductor_loads_is_found_without_its_cache():
+    module = PyCodeCache.load(PRINTED)
+    recording = recorded(module.printed[(1,)])
+    Path(module.__file__).unlink()
+    linecache.cache.pop(module.__file__)
+    del sys.modules[module.__name__]
+    (kernel,) = parse(recording.to_json(), "launches.json").kernels
+    found = find(kernel)
+    assert found is not module.printed
+    assert digest(found) == digest(module.printed) == kernel.source
+    PyCodeCache.cache_clear()

@@ -27,6 +27,7 @@ from . import compiled, kernel_hash
 # In a user's kernel, the decorator of Inductor comes before the user's own.
 _DECORATORS = "triton_heuristics."
 _USERS = "triton_heuristics.user_autotune("
+_LOADED = "torch._inductor.runtime.compile_tasks."
 _DRIVER = "triton_helpers.set_driver_to_gpu()"
 
 
@@ -104,13 +105,36 @@ def _helpers() -> str:
 
 def function(kernel: Printed) -> Any:
     """The jitted function of a printed kernel, to be compiled elsewhere; runs the text."""
-    # Triton reads a function's source where Python's own tools find it.
     filename = f"inductor/{kernel.source[:16]}/{kernel.name}.py"
-    lines = kernel.text.splitlines(keepends=True)
-    linecache.cache[filename] = (len(kernel.text), None, lines, filename)
-    space = {"__name__": f"opforge_printed_{kernel.source[:16]}", "__file__": filename}
-    exec(compile(kernel.text, filename, "exec", dont_inherit=True), space)  # noqa: S102
-    return space[kernel.name]
+    module = types.ModuleType(f"opforge_printed_{kernel.source[:16]}")
+    return getattr(_filled(module, filename, kernel.text), kernel.name)
+
+
+def _filled(module: types.ModuleType, filename: str, text: str) -> types.ModuleType:
+    """A module after its text was run."""
+    # Triton reads a function's source where Python's own tools find it.
+    lines = text.splitlines(keepends=True)
+    linecache.cache[filename] = (len(text), None, lines, filename)
+    module.__file__ = filename
+    exec(compile(text, filename, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    return module
+
+
+def module_text(function: Any) -> str:
+    """The text of the function's module if Inductor has loaded it from its cache; else empty.
+
+    Packages have it load modules that they print, such as Helion.
+    """
+    if not function.__module__.startswith(_LOADED):
+        return ""
+    return "".join(linecache.getlines(function.__code__.co_filename))
+
+
+@functools.cache
+def loaded_module(filename: str, text: str) -> types.ModuleType:
+    """Such a module again; runs the text."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return _filled(types.ModuleType(f"{_LOADED}{digest[:16]}"), filename, text)
 
 
 def when_made(made: Any, then: Callable[[Any], None]) -> Any:

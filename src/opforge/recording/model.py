@@ -79,7 +79,8 @@ class RecordedKernel:
     `source` is a hash of it and of everything that its code depends on. A kernel of a compiled
     graph has the `text` that Inductor prints, and a hash of that. `settings` are the variables that
     change what Triton compiles, as far as they were set: `(("TRITON_F32_DEFAULT", "ieee"),)`.
-    `path` has the folders from which the program imported, beside those of its Python.
+    `path` has the folders from which the program imported, beside those of its Python. A module
+    that a package has printed has its text in `module_text`: its file is in a cache.
     """
 
     module: str
@@ -92,6 +93,7 @@ class RecordedKernel:
     settings: tuple[tuple[str, str], ...] = ()
     path: tuple[str, ...] = field(default=(), compare=False)
     inside: Inside | None = field(default=None, compare=False)
+    module_text: str = field(default="", compare=False)
 
     @property
     def launches(self) -> int:
@@ -180,7 +182,7 @@ CODECS = Codecs(
         RecordedChoice: "key dtypes config arch",
         Inside: "closure defaults annotations unspecialized unaligned noinline debug gluon",
         RecordedKernel: "module name source location variants choices "
-        "text? settings? path? inside?",
+        "text? settings? path? inside? module_text?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
     },

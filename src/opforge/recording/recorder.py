@@ -156,6 +156,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         settings=_compat.settings.current(),
         path=_import_path(),
         inside=describe(fn),
+        module_text=_compat.inductor_kernels.module_text(_compat.compiled.function_of(fn)),
         **found,
     )
 

@@ -49,7 +49,7 @@ def find(kernel: RecordedKernel) -> Any:
     with importable_from(kernel.path):
         if kernel.inside is not None:
             return _made_again(name, kernel.source, kernel.location, kernel.inside)
-        return find_function(name, kernel.source, kernel.location)
+        return find_function(name, kernel.source, kernel.location, kernel.module_text)
 
 
 def _refuse_other_settings(kernel: RecordedKernel) -> None:
@@ -156,8 +156,11 @@ def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
         ) from None
 
 
-def find_function(name: str, source: str, location: str = "") -> Any:
-    """A jitted function by `module:qualified.name`, if it still has the recorded source."""
+def find_function(name: str, source: str, location: str = "", text: str = "") -> Any:
+    """A jitted function by `module:qualified.name`, if it still has the recorded source.
+
+    `text` is that of its module, where that is in no file.
+    """
     home, _, path = name.rpartition(":")
     if "<locals>" in path:
         raise KernelNotFound(
@@ -165,7 +168,7 @@ def find_function(name: str, source: str, location: str = "") -> Any:
             location=location or home,
             fix="define the kernel at the top of its module",
         )
-    module = _module(name, location)
+    module = _module(name, location, text)
     named = _attribute(module, path)
     # Packages have wrappers of their own around Triton's.
     kernels = [k for k in (_compat.kernels.innermost(named),) if _compat.compiled.is_jitted(k)]
@@ -226,11 +229,14 @@ def _attribute(module: Any, path: str) -> Any:
     return functools.reduce(lambda one, name: getattr(one, name, None), path.split("."), module)
 
 
-def _module(name: str, location: str) -> ModuleType:
-    """The module of `module:name`, or of `path/to/script.py:name`."""
+def _module(name: str, location: str, text: str = "") -> ModuleType:
+    """The module of `module:name`, or of `path/to/script.py:name`, or with a text."""
     home = name.rpartition(":")[0]
     try:
         with as_a_module(home):
+            if text:
+                file = location.rpartition(":")[0]
+                return _compat.inductor_kernels.loaded_module(file, text)
             if home.endswith(".py"):
                 # Under a name of its own, so that its `__main__` block does not run.
                 return sys.modules[locate(f"{home}:__name__")]
