@@ -55,7 +55,47 @@ def of_gradients(x, weight, unused):
     return torch.autograd.grad(first.sum(), (x, weight))
 
 
-@pytest.mark.parametrize("call", [accumulated, asked_for, only_some, of_gradients])
+def through_the_cpu(x, weight, unused):
+    return torch.autograd.grad(shared(x, weight).cpu(), (x, weight))
+
+
+def of_a_function(x, weight, unused):
+    product = torch.func.grad(lambda x, weight: (x * weight).float().sum(), (0, 1))
+    return product(x.detach(), weight.detach())
+
+
+def _remember(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0], inputs[2])
+
+
+def _go_back(ctx, grad):
+    x, weight = ctx.saved_tensors
+    return grad * weight, None, (grad * x).sum(0)
+
+
+@opforge.op(name="fakebackward::scaled", backward=_go_back, setup_context=_remember)
+def scaled(x: torch.Tensor, by: float, weight: torch.Tensor) -> torch.Tensor:
+    return x * weight * by
+
+
+def of_an_op(x, weight, unused):
+    constant = weight.detach()
+    (first,) = torch.autograd.grad(scaled(x, 2.0, constant).sum(), x)
+    return first, *torch.autograd.grad(scaled(x, 2.0, weight).sum(), (x, weight))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        accumulated,
+        asked_for,
+        only_some,
+        of_gradients,
+        through_the_cpu,
+        of_a_function,
+        of_an_op,
+    ],
+)
 def test_gradients_are_those_of_the_engine(call):
     expected = gradients("cpu", call)
     with opforge.target("sm_90"), FakeTensorMode():

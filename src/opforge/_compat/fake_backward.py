@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from . import patches
 
@@ -25,15 +24,26 @@ def replaced(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def run_backward(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_fake, outputs)) and not _has_accelerator():
+        if not _has_accelerator() and _reach_cuda(outputs):
             return _run(outputs, *args, **kwargs)
         return original(outputs, *args, **kwargs)
 
     return run_backward
 
 
-def _is_fake(value: Any) -> bool:
-    return isinstance(value, FakeTensor) and value.device.type == "cuda"
+def _reach_cuda(outputs: Iterable[Any]) -> bool:
+    """Whether a node of a graph is of CUDA tensors, which are fake where there is no GPU.
+
+    Its outputs may be on the CPU, or wrapped.
+    """
+    roots = [_edge(o)[0] for o in outputs if not torch.is_tensor(o) or o.requires_grad]
+    metas = (meta for node in _in_order(roots) for meta in _metas(node))
+    return any(meta.device.type == "cuda" for meta in metas)
+
+
+def _metas(node: Any) -> Sequence[Any]:
+    """What is known of the gradients that a node takes: shape, dtype and device."""
+    return (node.variable,) if hasattr(node, "variable") else node._input_metadata
 
 
 def _has_accelerator() -> bool:
@@ -89,7 +99,7 @@ def _add(grads: dict[int, Any], at: int, grad: Any) -> None:
 
 def _as_output(node: Any, at: int, grad: Any) -> Any:
     """In the shape and dtype of what the gradient is of, as the engine hands it to a node."""
-    of = node.variable if hasattr(node, "variable") else node._input_metadata[at]
+    of = _metas(node)[at]
     shape = tuple(of.shape)
     return (grad if tuple(grad.shape) == shape else grad.sum_to_size(shape)).to(of.dtype)
 
@@ -124,14 +134,21 @@ def _following(node: Any) -> list[Any]:
 
 def _called(node: Any, grads: dict[int, Any]) -> list[tuple[_Edge, Any]]:
     """The gradients that a node hands on, by where they go."""
-    edges = [edge for edge in node.next_functions if edge[0] is not None]
+    edges: Sequence[_Edge] = [edge for edge in node.next_functions if edge[0] is not None]
     outputs = node._input_metadata
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         given = [grads.get(at, _zeros(meta)) for at, meta in enumerate(outputs)]
         returned = _as_tuple(node.apply(*given))
-        # One per argument of forward, where only tensors have an edge.
-        pairs = zip(returned, node.needs_input_grad, strict=False)
-        return [*zip(edges, (grad for grad, needed in pairs if needed), strict=True)]
+        # One per argument of forward, where only tensors have an edge. An op of opforge sets
+        # `needs_input_grad` anew, and has kept which arguments are tensors.
+        needed: Sequence[Any] = node.needs_input_grad
+        shapes = getattr(node, "opforge_shapes", None)
+        if shapes is not None:
+            returned, needed = returned[-len(shapes) :], [shape is not None for shape in shapes]
+            edges = node.next_functions
+        pairs = zip(returned, needed, strict=False)
+        found = zip(edges, (grad for grad, is_needed in pairs if is_needed), strict=True)
+        return [(edge, grad) for edge, grad in found if edge[0] is not None]
     given = [grads.get(at) for at in range(len(outputs))]
     returned = _as_tuple(node(*given))
     pairs = zip(node.next_functions, returned, strict=False)
