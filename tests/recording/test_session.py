@@ -2,6 +2,7 @@
 
 import threading
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -98,15 +99,22 @@ def test_an_autotuner_without_a_gpu_takes_its_first_configuration_and_says_so(x)
     assert not tuned.cache
 
 
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
 def test_what_json_cannot_hold_is_listed_once_with_its_reason(x):
     with opforge.record() as session:
         for _ in range(3):
             add[(1,)](x, x, 5, None, BLOCK=64, ACT=len)
-            add[(1,)](x, (x, x), 5, None, BLOCK=64)
+            add[(1,)](x, (), 5, None, BLOCK=64)
+            add[(1,)](x, Pair(x, 1), 5, None, BLOCK=64)
     assert variants_of(session) == []
     assert [missed.reason for missed in session.recording.missed] == [
         "ACT is a builtins.builtin_function_or_method, which JSON cannot hold",
-        "y_ptr is a tuple",
+        "y_ptr is an empty tuple",
+        "y_ptr is a NamedTuple",
     ]
 
 

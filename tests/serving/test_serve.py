@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import ctypes
 import enum
 import hashlib
 import json
@@ -47,6 +48,7 @@ from support.served_kernels import (
     scaling,
     staged,
     tuned,
+    weighted,
 )
 from support.standin.driver import AMD, NVIDIA
 
@@ -523,6 +525,61 @@ def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(d
         assert launched.pop() in {image.sha256 for v in own for image in v.images}
     with pytest.raises(KernelChanged):
         scaling(4)[(1,)](x, 8, 64)
+
+
+@pytest.fixture
+def weighing(device, tmp_path):
+    """A folder with launches that pass tuples, and what is passed when they are served."""
+    recording = recorded(
+        lambda x: weighted[(1,)]((x, x), x, 16, (2.0, (3, 16)), 64),
+        lambda x: weighted[(1,)]((x, None), x, 16, (2.0, (3,)), BLOCK=64),
+    )
+    assert recording.missed == ()
+    passed = []
+
+    def execute(launched):
+        types = [ctypes.c_uint64] * 3 + [ctypes.c_int32, ctypes.c_float, *[ctypes.c_int32] * 2]
+        passed.append((launched.grid[0], [launched.read(i, t) for i, t in enumerate(types)]))
+
+    device.execute = execute
+    return build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, passed
+
+
+def test_the_items_of_tuples_are_passed(weighing):
+    folder, passed = weighing
+    opforge.serve(folder, strict=True)
+    x, y, out = torch.ones(64), torch.ones(64), torch.ones(64)
+
+    def grid(given):
+        return (len(given["xs"]) + given["BLOCK"],)
+
+    weighted[grid]((x, y), out, 17, scales=(0.5, (4, 32)), BLOCK=64)
+    weighted[grid]((x, y), out, 17, (0.5, (4, 5)), 64)
+    pointers = [x.data_ptr(), y.data_ptr(), out.data_ptr()]
+    assert passed == [
+        (66, [*pointers, 17, 0.5, 4, 32]),
+        (66, [*pointers, 17, 0.5, 4, 5]),
+    ]
+    (launches,) = opforge.served().launches.values()
+    assert launches == 2
+    with pytest.raises(NotServed, match="nothing was built for tuples of these lengths"):
+        weighted[grid]((x, y), out, 17, (0.5, (4, 5, 6)), BLOCK=64)
+    with pytest.raises(NotServed, match=r"xs\.1"):
+        weighted[grid]((x, y.half()), out, 17, (0.5, (4, 5)), BLOCK=64)
+
+
+def test_triton_gets_tuples_as_they_were_passed(weighing, jit):
+    opforge.serve(weighing[0])
+    x = torch.ones(64)
+    with pytest.warns(OpforgeWarning, match="weighted is launched by Triton"):
+        weighted[(1,)]((x, x.half()), x, 17, (0.5, (4, 5)), 64, num_warps=8)
+    with pytest.warns(OpforgeWarning, match="weighted is launched by Triton"):
+        weighted[(1,)]((x, None), x, 17, (0.5, (4, 5, 6)), BLOCK=64)
+    (fn, args, _, kwargs), (_, other, _, keywords) = jit
+    assert fn is weighted
+    assert (args, kwargs["xs"][0], kwargs["scales"]) == ((), x, (0.5, (4, 5)))
+    assert (kwargs["n"], kwargs["BLOCK"], kwargs["num_warps"]) == (17, 64, 8)
+    assert (other[3], keywords["BLOCK"]) == ((0.5, (4, 5, 6)), 64)
 
 
 def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, tmp_path):

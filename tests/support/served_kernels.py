@@ -90,6 +90,15 @@ def optional(x_ptr, n):
     tl.store(x_ptr, -1 if n is None else 1)
 
 
+@triton.jit
+def weighted(xs, out_ptr, n, scales, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.load(xs[0] + at, mask=at < n) * scales[0]
+    if xs[1] is not None:
+        total += tl.load(xs[1] + at, mask=at < n) * scales[1][0]
+    tl.store(out_ptr + at, total, mask=at < n)
+
+
 def _set_block(args):
     args["x_desc"].block_shape = [args["M"], 32]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from . import patches, settings, tma
 
 class Specialization(NamedTuple):
     """`types` has the parameters that are passed, and those whose value 1 Triton compiles in.
+
+    Of a tuple it has the items, as `xs.0`.
 
     add_kernel[grid](x, out, 1, BLOCK=64)  ->  types {"x_ptr": "*fp32", "out_ptr": "*fp32",
     "n": "i32"}, ones ("n",), divisible ("x_ptr", "out_ptr"), constants {"BLOCK": 64}
@@ -66,29 +68,42 @@ def specialized(
     """What Triton's compiler is given for a launch, as `Specialization`."""
     if target.backend not in {CUDA, HIP}:
         raise NotPlain(f"it was compiled for {target.backend}, not for CUDA or HIP")
-    names = fn.arg_names
-    nested = [name for name, kind in signature.items() if not isinstance(kind, str)]
-    if nested:
-        raise NotPlain(f"{nested[0]} is a tuple")
-    values = {names[path[0]]: value for path, value in found.items()}
-    types, ones, constants = {}, [], {}
-    for param in fn.params:
-        name, kind = param.name, signature[param.name]
+    types, ones, constants, places = {}, [], {}, {}
+    leaves = ((p, leaf) for i, p in enumerate(fn.params) for leaf in _leaves(p, i, signature))
+    for param, (name, kind, path) in leaves:
+        places[path] = name
         if kind.startswith("nvTmaDesc"):
             raise NotPlain(f"{name} is a tensor map that the program has encoded itself")
         if kind != "constexpr":
             types[name] = kind
-        elif not param.is_constexpr and type(values[name]) is int and values[name] == 1:
+        elif not param.is_constexpr and type(found[path]) is int and found[path] == 1:
             types[name] = param.annotation_type or "i32"
             ones.append(name)
         else:
-            constants[name] = values[name]
+            constants[name] = found[path]
     divisible = [
-        names[path[0]]
+        places[path]
         for path, said in attrs.items()
-        if any(key == "tt.divisibility" for key, _ in said) and names[path[0]] in types
+        if any(key == "tt.divisibility" for key, _ in said) and places.get(path) in types
     ]
     return Specialization(types, tuple(ones), tuple(divisible), constants, Arch.of_target(target))
+
+
+def _leaves(
+    param: Any, index: int, signature: Mapping[str, Any]
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """The name, the type and Triton's path of a parameter, or of each item of a tuple."""
+    waiting: list[tuple[str, Any, tuple[int, ...]]]
+    waiting = [(param.name, signature[param.name], (index,))]
+    while waiting:
+        name, kind, path = waiting.pop(0)
+        if isinstance(kind, str):
+            yield name, kind, path
+        elif hasattr(kind, "_fields") or not kind:
+            raise NotPlain(f"{name} is {'a NamedTuple' if kind else 'an empty tuple'}")
+        else:
+            items = [(f"{name}.{i}", item, (*path, i)) for i, item in enumerate(kind)]
+            waiting[:0] = items
 
 
 def jitted(compiled: Any) -> Any:

@@ -153,8 +153,31 @@ def by_triton(variant: Variant) -> Any:
 
 def _source_of(variant: Variant) -> Any:
     fn = variant.fn
-    attrs = {(i,): [["tt.divisibility", 16]] for i in variant.divisible}
-    return _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
+    signature, paths = _nested(fn, variant.signature)
+    order = [*variant.signature]
+    attrs = {paths[order[i]]: [["tt.divisibility", 16]] for i in variant.divisible}
+    constants = {paths[name]: value for name, value in variant.constants.items()}
+    return _source_class(fn)(fn, signature, constants, attrs)
+
+
+def _nested(
+    fn: Any, signature: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """A signature with `xs.0` and `xs.1` as Triton has it, and Triton's path of each name."""
+    made: dict[str, Any] = {}
+    paths = {}
+    for name, kind in signature.items():
+        root, *places = name.split(".")
+        paths[name] = (fn.arg_names.index(root), *map(int, places))
+        holder, key = made, root
+        for place in places:
+            holder, key = holder.setdefault(key, {}), place
+        holder[key] = kind
+    return {name: _tupled(kind) for name, kind in made.items()}, paths
+
+
+def _tupled(kind: Any) -> Any:
+    return tuple(map(_tupled, kind.values())) if isinstance(kind, dict) else kind
 
 
 def to_ttir(variant: Variant) -> tuple[Any, Any]:

@@ -148,8 +148,9 @@ def stand_in_pointer(value: Any) -> Any:
 
     So is the tensor of a descriptor.
     """
-    if type(value) is tuple:
-        return tuple(map(stand_in_pointer, value))
+    if isinstance(value, tuple):
+        items = map(stand_in_pointer, value)
+        return value._make(items) if hasattr(value, "_make") else tuple(items)
     if isinstance(value, tma.descriptor_types()):
         return tma.with_base(value, stand_in_pointer(value.base))
     return StandInPointer(value) if isinstance(value, torch.Tensor) else value

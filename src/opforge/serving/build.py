@@ -42,8 +42,10 @@ from .plan import (
     PlannedKernel,
     PlannedVariant,
     ServedPlan,
+    in_order,
     most_specialized_first,
     plan,
+    root,
 )
 from .widen import Widening
 
@@ -221,8 +223,7 @@ def _kernel(
     kernel: PlannedKernel, archs: tuple[Arch, ...], images: Images, files: dict[str, bytes]
 ) -> ServedKernel:
     recorded = kernel.recorded
-    passed = [param.name for param in kernel.fn.params if not param.is_constexpr]
-    made = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    made = [_instance(one, kernel.fn, archs, images, files) for one in kernel.instances]
     instances = [instance for instance in made if instance.variants]
     return ServedKernel(
         recorded.module,
@@ -236,12 +237,15 @@ def _kernel(
 
 def _instance(
     instance: PlannedInstance,
-    passed: list[str],
+    fn: Any,
     archs: tuple[Arch, ...],
     images: Images,
     files: dict[str, bytes],
 ) -> ServedInstance:
     kinds = dict(instance.kinds)
+    free = {param.name for param in fn.params if not param.is_constexpr}
+    arguments = in_order(fn, {**kinds, **instance.constants})
+    passed = [name for name in arguments if root(name) in free]
     # A parameter that is None is a constant for Triton, but not one by its annotation.
     constants = {name: v for name, v in instance.constants.items() if name not in passed}
     order = [name for name, _ in instance.kinds]
@@ -257,6 +261,7 @@ def _instance(
         tuple(kinds.get(name, "none") for name in passed),
         tuple(instance.options.items()),
         tuple(v for v in map(variant, most_specialized_first(instance.variants)) if v.images),
+        tuple(passed) if any("." in name for name in passed) else (),
     )
 
 

@@ -67,7 +67,8 @@ class ServedVariant(NamedTuple):
 class ServedInstance(NamedTuple):
     """Constants, the kinds of the other arguments, and launch options.
 
-    Kinds are "*fp32", "int", "none", or Triton's "tensordesc<fp16[64, 32]>".
+    Kinds are "*fp32", "int", "none", or Triton's "tensordesc<fp16[64, 32]>". If some of the
+    arguments are tuples, their items stand in place of them, and `names` has `xs.0` and `xs.1`.
     `variants` stand in the order in which a launch tries them.
     """
 
@@ -75,6 +76,7 @@ class ServedInstance(NamedTuple):
     kinds: tuple[str, ...]
     options: tuple[tuple[str, Any], ...]
     variants: tuple[ServedVariant, ...]
+    names: tuple[str, ...] = ()
 
 
 class ServedKernel(NamedTuple):
@@ -122,7 +124,7 @@ _CODECS = Codecs(
         ),
         ServedMap: "element element_size swizzle block is_padded_fp4",
         ServedVariant: "types images",
-        ServedInstance: "constants kinds options variants",
+        ServedInstance: "constants kinds options variants names?",
         ServedKernel: "module name source location instances choices",
         RecordedChoice: "key dtypes config arch",
         Manifest: "triton settings archs sha256 kernels",

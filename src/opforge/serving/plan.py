@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,7 @@ def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
     for variant in recorded.variants:
         described = {name for name, _ in (*variant.types, *variant.constants)}
         assumed = {*variant.ones, *variant.divisible}
+        described = {root(name) for name in described}
         odd = sorted(described ^ names) or sorted(assumed - {name for name, _ in variant.types})
         if odd:
             raise NotARecording(
@@ -253,7 +254,7 @@ def _generalize(instance: PlannedInstance, recorded: RecordedKernel, fn: Any) ->
     """Add variants that assume nothing but widths."""
     first, seen = instance.seen[0], [dict(variant.types) for variant in instance.seen]
     free = {param.name for param in fn.params if not param.annotation_type}
-    numbers = [name for name, kind in first.types if kind in INTEGERS and name in free]
+    numbers = [name for name, kind in first.types if kind in INTEGERS and root(name) in free]
     # Inductor decides the width of integers, and prints other code for another.
     mixes = [] if recorded.text else _mixes([tuple(types[n] for n in numbers) for types in seen])
     for types in [{**seen[0], **dict(zip(numbers, mix, strict=True))} for mix in mixes] or seen:
@@ -317,7 +318,7 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
     types, constants = dict(variant.types), dict(variant.constants)
     values = {name: _decoded(recorded, name, value) for name, value in constants.items()}
     values |= dict.fromkeys(variant.ones, 1)
-    order = [param.name for param in fn.params]
+    order = in_order(fn, {**types, **values})
     return Request(
         fn=fn,
         # It begins the name of a file, and Inductor's names list all that is fused.
@@ -334,6 +335,22 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
             if value is not None
         ),
     )
+
+
+def root(name: str) -> str:
+    """The parameter of an argument, which may be an item of a tuple, `xs.0`."""
+    return name.partition(".")[0]
+
+
+def in_order(fn: Any, names: Iterable[str]) -> list[str]:
+    """Arguments in the order in which a launch passes them."""
+    places = {param.name: at for at, param in enumerate(fn.params)}
+
+    def place(name: str) -> list[int]:
+        parameter, *items = name.split(".")
+        return [places[parameter], *map(int, items)]
+
+    return sorted(names, key=place)
 
 
 def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:

@@ -64,6 +64,8 @@ def for_triton(
     options: Mapping[str, Any],
 ) -> _compat.compiling.Variant:
     """What Triton is to compile for a variant: ("*fp16", "p16") is "*fp16", divisible by 16."""
+    # Of a kernel whose tuples are taken apart, the names of their items.
+    names = [param.name for param in fn.params]
     runtime = [param.name for param in fn.params if not param.is_constexpr]
     kinds = zip(instance.kinds, types, strict=True)
     pairs: dict[str, tuple[str, str]] = dict(zip(runtime, kinds, strict=True))
@@ -80,8 +82,8 @@ def for_triton(
     return _compat.compiling.Variant(
         fn,
         _compat.device.device_arch(),
-        {name: type_of(name) for name in fn.arg_names},
+        {name: type_of(name) for name in names},
         values,
         options,
-        tuple(at for at, name in enumerate(fn.arg_names) if name in by_16),
+        tuple(at for at, name in enumerate(names) if name in by_16),
     )

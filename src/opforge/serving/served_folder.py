@@ -25,6 +25,7 @@ from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
 from .manifest import EXTENSION, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from .relaunch import Relaunch, for_triton
+from .tuples import whole, with_tuples
 
 _AGAIN = "build it again with `opforge build launches.json`"
 _SETTINGS = "set it as it was, or record and build again"
@@ -96,7 +97,8 @@ class ServedFolder(_compat.advice.Adviser):
         with self._lock:
             # Of one function there may be several jitted ones, each with hooks of its own.
             if id(fn) not in self._made_of:
-                made = self._made_of[id(fn)] = self._made(fn, found, hashed.watched)
+                make = functools.partial(self._made, watched=hashed.watched)
+                made = self._made_of[id(fn)] = with_tuples(fn, found, make, self.hand_over)
                 self.served.setdefault(name, Counted()).kernels.append(made)
             return self._made_of[id(fn)]
 
@@ -299,6 +301,7 @@ class ServedFolder(_compat.advice.Adviser):
         self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
+        fn, kwargs = whole(fn, kwargs)
         if not (found.is_refused or _compat.served.has_unknown_options(fn, kwargs)):
             self._tell(fn, found)
         return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
