@@ -60,6 +60,7 @@ class Model(nn.Module):
         return self.two(self.hidden[:rows])
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores", "ignore:The CUDA Graph is empty")
 @pytest.mark.parametrize("recording", [True, False])
 def test_no_block_stays(recording):
     before = live_blocks()

@@ -174,8 +174,9 @@ def test_generation_is_recorded_the_same_twice_and_served(tmp_path):
         assert not read(launches).missed
     recorded = texts_of(tmp_path / "one.json")
     assert texts_of(tmp_path / "other.json") == recorded
-    # Two scores are two kernels of one name.
-    assert len(recorded["triton_tem_fused_flex_attention"]) == 2
+    # Two scores are two kernels.
+    templates = [text for name, texts in recorded.items() if "tem_fused" in name for text in texts]
+    assert len(templates) == 2, sorted(recorded)
     opforge("build", tmp_path / "one.json", "-o", tmp_path / "kernels", folder=tmp_path / "built")
     served = opforge(
         "serve", "--strict", tmp_path / "kernels", "--", sys.executable, "-c", NOTED, GENERATING,
