@@ -22,7 +22,7 @@ def paths(body, **domains):
         return tuple(symbols.guards), result
 
     start = {name: 67 if 67 in d else int(d.low) for name, d in domains.items()}
-    found = explore(trace, start, domains)
+    found = explore(trace, start, domains, "unsolved")
     return {" and ".join(str(g.condition) for g in guards): result for guards, result in found}
 
 
@@ -44,6 +44,25 @@ def test_a_question_whose_answers_make_no_difference_is_dropped():
         return ("one", "one")[bool(n > 5)] if m > 5 else "two"
 
     assert paths(body, m=SIZE, n=SIZE) == {"5 < m": "one", "m <= 5": "two"}
+
+
+def test_an_outcome_that_no_values_are_found_for_is_not_dropped():
+    def body(n):
+        return "rare" if n * 2654435761 % 2**32 == 12345 else "common"
+
+    assert paths(body, n=SIZE) == {
+        "2654435761 * n % 4294967296 != 12345": "common",
+        "2654435761 * n % 4294967296 == 12345": "unsolved",
+    }
+
+
+def test_an_outcome_that_cannot_come_about_is_dropped():
+    def body(a, b, c):
+        return "ordered" if a < b < c and a < c else "other"
+
+    assert set(paths(body, a=SIZE, b=SIZE, c=SIZE)) == {
+        "a < b and b < c and a < c", "a < b and c <= b", "b <= a"
+    }  # fmt: skip
 
 
 def test_equal_sizes_and_remainders_are_found():

@@ -28,6 +28,7 @@ def e(op, *args):
         [e("==", m, e("*", 2, n))],
         [e("==", e("%", n, 48), 0), e("<", 100, n)],
         [e("==", e("%", n, 48), 17), e("<", n, 48)],
+        [e("==", e("%", n, 3), 1), e("<", 73, n), e("<=", n, 78)],
         [e("==", e("*", m, n), 4096), e("<", m, n)],
         [e("<", e("*", m, n, k), 1), e("<", 5, m), e("<", 5, n)],
         [e("==", e("+", m, n), k), e("!=", m, n), e("<", 1000, k)],
@@ -139,6 +140,29 @@ def test_narrowing_excludes_no_possible_value(drawn):
             assert all(
                 evaluate(terms[index], v) for v in answers if all(evaluate(t, v) for t in before)
             )
+
+
+joined = st.recursive(
+    st.tuples(
+        st.sampled_from(["==", "!=", "<", "<="]),
+        st.sampled_from([m, n, k, e("*", m, n), e("+", m, 1)]),
+        st.sampled_from([m, n, k, 0, 1, 4]),
+    ).map(lambda drawn: e(*drawn)),
+    lambda terms: st.tuples(st.sampled_from(["and", "or", "not"]), terms, terms).map(
+        lambda drawn: e("not", drawn[1]) if drawn[0] == "not" else e(*drawn)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(joined, min_size=1, max_size=4))
+def test_cases_lose_no_possible_value(terms):
+    domains = dict.fromkeys("mnk", VarRange(0, 5))
+    found = solve(terms, dict.fromkeys("mnk", 3), domains)
+    answers = [dict(zip("mnk", v, strict=True)) for v in itertools.product(range(6), repeat=3)]
+    right = [values for values in answers if all(evaluate(t, values) for t in terms)]
+    assert found in right if right else found is None
 
 
 def test_ranges_with_no_end():

@@ -1,6 +1,7 @@
 """How a build refuses cases, outputs and paths."""
 
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.ir.cases import Fill
+from opforge.native.ir.expr import evaluate
 from opforge.native.plan import plan
 from opforge.native.symbolic import explore, symint
 from support.archs import GFX942, sm
+from support.native.torch_bodies import Program
 from support.native.traced_kernels import block, rows, take
-from support.native.traced_oracle import Body
+from support.native.traced_oracle import Body, paths_for
 
 T = native.tensor
 X = {"x": T("m n", dtype="fp32")}
@@ -448,3 +451,42 @@ def test_a_call_that_only_some_strides_lead_to_is_an_error_that_says_which():
     assert "x.stride[1] == 1" in error.what
     assert f"aten.sort at {__file__}:" in error.found
     assert "a contiguous layout" in error.fix
+
+
+def do_overlap(sizes, strides):
+    at = [sum(map(int.__mul__, i, strides)) for i in itertools.product(*map(range, sizes))]
+    return len(set(at)) < len(at)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_each_combination_of_strides_has_one_path(rank):
+    def body(x: Tensor) -> Tensor:
+        return x + x
+
+    dims = " ".join("abcd"[:rank])
+    program = Program(body, x=T(dims, dtype="fp32", layout="strided"))
+    for sizes in itertools.product((1, 2, 3), repeat=rank):
+        for strides in itertools.product((0, 1, 2, 3, 6, 9), repeat=rank):
+            if do_overlap(sizes, strides):
+                continue
+            x = torch.empty_strided(sizes, strides)
+            case, values = program.matching({"x": x})
+            (path,) = paths_for(case, values)
+            found = [evaluate(stride, values) for stride in path.outputs[0].strides]
+            wanted = (x + x).stride()
+            assert all(n == 1 or a == b for n, a, b in zip(sizes, found, wanted, strict=True))
+
+
+def test_a_path_that_no_sizes_are_found_for_is_refused_and_told():
+    def body(x: Tensor) -> Tensor:
+        if x.shape[0] * 2654435761 % 2**32 == 12345:
+            return x * 2
+        return x + 1
+
+    case = built(body)
+    rare = "2654435761 * m % 4294967296 == 12345"
+    (refused,) = [path for path in case.case.paths if path.refused]
+    assert [str(guard.condition) for guard in refused.guards] == [rare]
+    ((why, where),) = case.refused.items()
+    assert "no sizes" in why
+    assert where[0].endswith(f"where {rare}")

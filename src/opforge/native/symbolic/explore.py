@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..ir.cases import Guard
-from ..ir.expr import Number, Term, negated
+from ..ir.expr import Expr, Number, Term, negated
 from .algebra import Algebra
-from .solve import VarRange, multiples_of, ranges_of, solve
+from .solve import VarRange, cases_of, multiples_of, ranges_of, solve
 
 Result = TypeVar("Result")
 # Guards, and the result of the trace under them.
@@ -45,9 +45,13 @@ def explore(
     trace: Callable[[Mapping[str, Number]], Found[Result]],
     start: Mapping[str, Number],
     var_ranges: Mapping[str, VarRange],
+    unsolved: Result,
     given: Sequence[Term] = (),
 ) -> list[Found[Result]]:
-    """All paths; `given` are conditions that always hold."""
+    """All paths; `given` are conditions that always hold.
+
+    `unsolved` is the result of an outcome that may be possible, but for which no values were found.
+    """
     root: _Question[Result] = _Question()
     waiting: list[tuple[Prefix, Mapping[str, Number]]] = []
     count = 0
@@ -70,18 +74,41 @@ def explore(
         node.result = result
 
     walk(start)
+    missed: list[Prefix] = []
     while waiting:
         prefix, values = waiting.pop(0)
-        node = root
-        for condition in prefix:
-            node = node.answers[condition]
-        rest = [negated(c) for c in node.answers]
+        rest = _other_outcome(root, prefix)
         if _contradicts(prefix, rest, var_ranges):
             continue
         found = solve([*given, *prefix, *rest], values, var_ranges)
         if found is not None:
             walk(found)
+        else:
+            missed.append(prefix)
+    for prefix in missed:
+        # Other values may have led there since.
+        rest = _other_outcome(root, prefix)
+        if not _contradicts(prefix, rest, var_ranges) and cases_of(
+            [*given, *prefix, *rest], var_ranges
+        ):
+            node = _at(root, prefix)
+            condition = rest[0] if len(rest) == 1 else Expr("and", tuple(rest))
+            location = next(iter(node.guards.values())).location
+            node.answers[condition] = _Question(result=unsolved)
+            node.guards[condition] = Guard(condition, location)
     return _merged(root)
+
+
+def _at(root: _Question[Result], prefix: Prefix) -> _Question[Result]:
+    node = root
+    for condition in prefix:
+        node = node.answers[condition]
+    return node
+
+
+def _other_outcome(root: _Question[Result], prefix: Prefix) -> list[Term]:
+    """That none of the outcomes seen so far comes about."""
+    return [negated(condition) for condition in _at(root, prefix).answers]
 
 
 def deciding(
@@ -105,7 +132,7 @@ def implies(
 
 def _contradicts(prefix: Prefix, rest: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> bool:
     """Whether the ranges alone rule out all values."""
-    if any(negated(c) in prefix for c in rest):
+    if any(negated(c) in prefix or negated(c) in rest for c in rest):
         return True
     algebra = Algebra(ranges_of(var_ranges), multiples_of(var_ranges))
     # The prefix twice: later conditions may decide earlier ones.

@@ -2,8 +2,7 @@
 
 The search moves one variable at a time, then two, then three, to where a condition flips and to
 numbers that are likely to matter; at last one, with those that conditions make equal to a term of
-it. What it misses is not traced, and such calls are refused at run time: never wrong, at worst not
-covered.
+it. Where that finds nothing, the cases of the conditions are searched one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 
 from ..ir.expr import COMPARISONS, Expr, Number, Term, Var, constants, parts, variables
 from .algebra import Range
+from .alternatives import Alternative, alternatives
 
 Values = Mapping[str, Number]
 
@@ -172,7 +172,8 @@ class _Search:
             return
         yield from (a * b for a, b in itertools.combinations(numbers[:6], 2))
         if step > 1:
-            yield from (s + d for s in (*starts[-3:], 0) for d in range(min(step, 128)))
+            # Two periods: the first may begin below what other conditions want.
+            yield from (s + d for s in (*starts[-3:], 0) for d in range(min(2 * step, 128)))
         yield from _POWERS
 
     def _facts(self, name: str) -> _Facts:
@@ -219,6 +220,40 @@ def solve(
     conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
 ) -> dict[str, Number] | None:
     """Values near `start` under which all conditions hold, or None."""
+    cases = cases_of(conditions, var_ranges)
+    found = _solve(conditions, start, var_ranges) if cases else None
+    if found is not None:
+        return found
+    for case in cases:
+        fitting = {name: n for name, n in case.near if n in var_ranges[name]}
+        for near in (start, {**start, **fitting}):
+            found = _solve(case.conditions, near, var_ranges)
+            if found is not None:
+                return found
+    return None
+
+
+def cases_of(
+    conditions: Sequence[Term], var_ranges: Mapping[str, VarRange]
+) -> tuple[Alternative, ...]:
+    """What conditions come down to; nothing if they contradict each other."""
+    named = {name for condition in conditions for name in names_of(condition)}
+    known = {name: found for name, found in var_ranges.items() if name in named}
+    declared = [
+        Expr("or", tuple(Expr("==", (Var(name), value)) for value in found.values))
+        for name, found in known.items()
+        if len(found.values) > 1 and not found.is_float
+    ]
+    return alternatives(
+        (*conditions, *declared),
+        tuple(ranges_of(known).items()),
+        tuple(multiples_of(known).items()),
+    )
+
+
+def _solve(
+    conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
+) -> dict[str, Number] | None:
     # Without what holds already and has other variables: one answer is then for every vendor.
     moved = set(_to_move([(_compiled(c), names_of(c)) for c in conditions], start))
     found = _solved(

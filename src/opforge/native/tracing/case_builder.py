@@ -43,6 +43,7 @@ from .views import same
 
 # Of so many paths that cannot be built the error has the conditions.
 _MOST_WAYS = 4
+_UNSOLVED = Path((), refused="opforge found no sizes that lead there, so it was not traced")
 # Once the case cannot be built, so many more paths are traced to list what else is in the way.
 _MOST_WASTED = 64
 
@@ -118,7 +119,7 @@ def _build_case(
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
         with many_traces():
-            found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
+            found = explore(trace, start, var_ranges, _UNSOLVED, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
         raise needs_bound(error, entry, in_order(also)) from None
