@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from opforge import native
 from opforge.errors import CannotTrace
+from support.archs import SM_90
 from support.native.torch_bodies import Program
 from support.native.torch_table import body_of_one, body_of_two
 
@@ -162,6 +163,63 @@ def test_results_of_tensors_in_another_order_have_the_strides_that_torch_gives_t
     found, wanted = Program(body, **specs)(x, y), body(x, y)
     assert torch.equal(found, wanted)
     assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(
+    ("dims", "of_index", "given"),
+    [
+        ("a b c", "k", [((4, 3, 5), (1, 20, 4)), ((1, 1, 2), (1, 1, 2)), ((2, 3, 1), (1, 2, 7))]),
+        ("a b", "k l", [((4, 3), (1, 4)), ((4, 3), (3, 1)), ((1, 3), (2, 5))]),
+    ],
+)
+def test_elements_by_their_positions_lie_as_torch_lays_them(dims, of_index, given):
+    body = body_of_two(lambda x, i: x[:, i])
+    specs = {
+        "x": native.tensor(dims, dtype="fp32", layout="strided"),
+        "y": native.tensor(of_index, dtype="i64", layout="strided"),
+    }
+    program = Program(body, archs=(SM_90,), **specs)
+    at = torch.zeros([2, 3][: len(of_index.split())], dtype=torch.int64)
+    for shape, strides in given:
+        x = torch.randn(200).as_strided(shape, strides)
+        for index in (at, at.t().contiguous().t()):
+            found, wanted = program(x, index), body(x, index)
+            assert torch.equal(found, wanted)
+            wide = [d for d, size in enumerate(wanted.shape) if size > 1]
+            assert [found.stride(d) for d in wide] == [wanted.stride(d) for d in wide]
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+@pytest.mark.parametrize("shift", [torch.bitwise_left_shift, torch.bitwise_right_shift])
+def test_integers_are_shifted_beyond_their_bits(shift, dtype):
+    x = torch.tensor([200, 127, 1, 200, 127, 1], dtype=torch.uint8)
+    by = torch.tensor([7, 7, 7, 8, 120, 0], dtype=torch.uint8)
+    x, by = (x, by) if dtype == "u8" else (x.view(torch.int8), by.view(torch.int8))
+    n = native.tensor("n", dtype=dtype)
+    body = body_of_two(shift)
+    assert torch.equal(Program(body, x=n, y=n)(x, by), body(x, by))
+
+
+@pytest.mark.parametrize(("name", "of_bits"), [("sum", "either"), ("prod", "both")])
+def test_bits_are_not_summed(name, of_bits):
+    # Triton adds bits without carry, its interpreter does not.
+    body = body_of_one(lambda x: getattr(x, name)(dtype=torch.bool))
+    program = Program(body, x=native.tensor("n", dtype="fp32"))
+    texts = [request.fn.src for request, _ in program.body.built[0].requests.values()]
+    assert all(f"tl.reduce(t0, 1, {of_bits}, keep_dims=True)" in text for text in texts)
+    assert program(torch.ones(4))
+    assert program(torch.zeros(4)) == body(torch.zeros(4))
+
+
+def test_a_range_goes_the_way_of_its_step():
+    def body(x: Tensor) -> Tensor:
+        return torch.arange(1, x.shape[0], 2, device=x.device)
+
+    program = Program(body, x=native.tensor("n", dtype="fp32"))
+    assert torch.equal(program(torch.ones(6)), body(torch.ones(6)))
+    assert program(torch.ones(1)).numel() == 0
+    with pytest.raises(AssertionError, match="inconsistent with step sign"):
+        program(torch.ones(0))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         # expanded operand has lost its strides of 0 by then.
         plain = tracing.on_fakes(func, call.converted(rule, args), kwargs, trace.value)
         alike = found.dtype is expected.dtype and _same_layout(found, plain, trace.value)
-    if not alike:
+    if not (alike or call.has_own_layout):
         trace.note(
             f"{call.made.name} at {call.made.location}, whose result has another layout in torch "
             "than opforge gives it"
@@ -138,6 +138,8 @@ class Call:
         self.changed = args[0] if tracing.writes(func) else None
         name = tracing.defining_name(func)
         self.made = TorchCall(name, tracing.name_in_body(func), trace.locate())
+        # Whether fakes choose other strides for the result than a GPU does.
+        self.has_own_layout = False
 
     def pointwise(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operands = list(args[: rule.operands])
@@ -403,6 +405,10 @@ def _arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **_: 
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     if any(isinstance(n, (float, torch.SymFloat)) for n in (start, end, step)):
         return NotImplemented
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if start > end if step > 0 else start < end:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     count = (end - start + step - (1 if step > 0 else -1)) // step
     out = call.trace.allocate([count], dtype or torch.int64)
     at: Value = Position(torch.int64, 0)

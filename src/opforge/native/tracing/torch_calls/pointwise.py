@@ -268,7 +268,10 @@ def _bitwise_not(x: Value) -> Value:
 
 def _shift(text: str) -> Rule:
     def make(a: Value, b: Value) -> Value:
-        return apply(text.replace("BITS", str(8 * a.dtype.itemsize)), a, b)
+        bits = 8 * a.dtype.itemsize
+        # Shifted further than this, only the sign is left, which unsigned types lack.
+        beyond = f"{{0}} >> {bits - 1}" if a.dtype.is_signed else "0"
+        return apply(text.replace("BITS", str(bits)).replace("BEYOND", beyond), a, b)
 
     return Rule(DEFAULT, 2, make)
 
@@ -319,7 +322,7 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(
         ("bitwise_right_shift", "__rshift__"),
-        _shift("tl.where(({1} < 0) | ({1} >= BITS), {0} >> (BITS - 1), {0} >> {1})"),
+        _shift("tl.where(({1} < 0) | ({1} >= BITS), BEYOND, {0} >> {1})"),
     ),
     "isnan": Rule(BOOL, 1, lambda x: _told("{0} != {0}", x), is_exact=True),
     "isinf": Rule(BOOL, 1, lambda x: _told("is_infinite({0})", x), is_exact=True),

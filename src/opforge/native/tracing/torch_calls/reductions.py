@@ -78,7 +78,9 @@ def _simple(kind: str, finish: Callable[[Value, Dims], Value] | None = None) -> 
         made, out = rows.result(wanted)
         total = Total(value.dtype)
         result = cast(finish(total, rows) if finish else total, wanted)
-        _reduce(call, kind, value, rows, [total], [(out, result)])
+        # Bits have no sum: Triton's is a parity.
+        of_bits = {"sum": "any", "prod": "all"} if wanted is torch.bool else {}
+        _reduce(call, of_bits.get(kind, kind), value, rows, [total], [(out, result)])
         return made
 
     return make

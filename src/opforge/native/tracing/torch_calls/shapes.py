@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from ...._compat.tracing import Traced
-from ..views import compact, same
+from ...ir.expr import make
+from ...symbolic.symint import term_of
+from ..views import compact, is_compact, same
 from .calls import Call, register
 from .pointwise import apply
 from .values import Fetched, Load, Number, Position, Value
@@ -121,8 +123,13 @@ def _index_select(call: Call, x: Traced, dim: int, index: Traced) -> Any:
     return _taken(call, x, dim % len(x.sizes), index, "in_range")
 
 
-def _taken(call: Call, x: Traced, dim: int, index: Traced, check: str) -> Traced:
-    """Elements of x, with the dimensions of an index in place of one of x's own."""
+def _taken(
+    call: Call, x: Traced, dim: int, index: Traced, check: str, *, ordered: bool = False
+) -> Traced:
+    """Elements of x, with the dimensions of an index in place of one of x's own.
+
+    They are dense in the order of these dimensions unless they are `ordered` as x and the index.
+    """
     before, after = range(dim), range(dim + 1, len(x.sizes))
     wide = len(index.sizes)
     sizes = [*(x.sizes[d] for d in before), *index.sizes, *(x.sizes[d] for d in after)]
@@ -132,7 +139,26 @@ def _taken(call: Call, x: Traced, dim: int, index: Traced, check: str) -> Traced
     at = Load(index.dtype, views.of(index, sizes, places))
     source = views.of(x, sizes, strides)
     value = Fetched(x.dtype, source, _int64(at), x.sizes[dim], x.strides[dim], check)
-    return call.store(call.trace.allocate(sizes, x.dtype), value)
+    dense = None
+    if ordered and not (is_compact(x) and is_compact(index)):
+        # In torch, the index has strides also in x's dimensions that are of size 1.
+        lone = not index.sizes
+        outer = 1 if lone else index.sizes[0] * index.strides[0]
+        inner = 1 if lone else index.strides[-1]
+        places = [
+            *(_if_one(call, x.sizes[d], outer) for d in before),
+            *index.strides,
+            *(_if_one(call, x.sizes[d], inner) for d in after),
+        ]
+        dense = call.trace.dense_strides([source, views.of(index, sizes, places)], sizes)
+    return call.store(call.trace.allocate(sizes, x.dtype, strides=dense), value)
+
+
+def _if_one(call: Call, size: Any, stride: Any) -> Any:
+    """A stride in a dimension of size 1, and 0 in a wider one."""
+    symbols = call.trace.symbols
+    is_one = symbols.algebra.compare("==", term_of(size), 1)
+    return symbols.integer(make("where", is_one, term_of(stride), 0))
 
 
 def _int64(at: Value) -> Value:
@@ -165,7 +191,9 @@ def _index(call: Call, x: Traced, indices: Sequence[Any]) -> Any:
     if len(given) != 1 or given[0][1].dtype in {torch.bool, torch.uint8}:
         return NotImplemented
     dim, index = given[0]
-    return _taken(call, x, dim, index, "from_end")
+    # Fakes take every index for a compact one.
+    call.has_own_layout = not is_compact(index)
+    return _taken(call, x, dim, index, "from_end", ordered=True)
 
 
 register({
