@@ -37,6 +37,9 @@ class Memory(Protocol):
     def address(self) -> Any:
         """A symbol for its address; None if it has none before the body runs."""
 
+    def told(self, stride: Any) -> Any:
+        """A stride as torch tells it."""
+
 
 class NoAddress(described.NeedsRealGpu):
     """A traced tensor has no address."""
@@ -136,8 +139,8 @@ class Traced(torch.Tensor):
     def stride(self, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
             found = self._at(self.strides, args, kwargs)
-            return super().stride(*args, **kwargs) if found is None else found
-        return self.strides
+            return super().stride(*args, **kwargs) if found is None else self.memory.told(found)
+        return tuple(map(self.memory.told, self.strides))
 
     @staticmethod
     def _at(numbers: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -265,6 +265,29 @@ def test_a_declared_number_becomes_a_tensor(made, dtype, number):
     assert torch.equal(program(x, number), body(x, number))
 
 
+@pytest.mark.parametrize("dims", ["m n k", "m 0 k"])
+def test_strides_are_at_least_1_where_there_are_no_elements(dims):
+    def body(x: Tensor) -> Tensor:
+        if x.stride(0) == x.shape[1] * x.stride(1):
+            return x + 1
+        return torch.zeros([*x.stride(), 2], device=x.device)
+
+    program = Program(body, archs=(SM_90,), x=native.tensor(dims, dtype="fp32"))
+    for shape in [(2, 0, 4), (2, 0, 0), (0, 0, 1), (0, 0, 4), (2, 3, 4), (2, 3, 0)]:
+        if dims == "m n k" or shape[1] == 0:
+            x = torch.ones(shape)
+            assert program(x).shape == body(x).shape
+
+
+def test_a_tensor_of_another_ones_strides_is_as_dense():
+    def body(x: Tensor) -> Tensor:
+        return torch.empty_strided(x.shape, x.stride(), device=x.device).copy_(x)
+
+    (built,) = Program(body, x=native.tensor("m n", dtype="fp32")).body.built
+    (path,) = built.case.paths
+    assert list(map(str, path.outputs[0].strides)) == ["n", "1"]
+
+
 def test_a_product_with_a_transposed_matrix_has_one_path():
     body = body_of_two(functional.linear)
     specs = {"x": native.tensor("m k", dtype="fp32"), "y": native.tensor("n k", dtype="fp32")}

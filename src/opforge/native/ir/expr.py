@@ -49,6 +49,11 @@ def addressed(variable: str) -> str | None:
     return variable.removesuffix(_ADDRESS) if variable.endswith(_ADDRESS) else None
 
 
+def is_stride(variable: Var) -> bool:
+    """Whether a variable is a stride that a caller chooses: `x.stride[0]`."""
+    return ".stride[" in variable.name
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """An operation; constants stand as plain numbers among its operands.

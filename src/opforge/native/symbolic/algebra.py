@@ -11,7 +11,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
-from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, variables
+from ..ir.expr import (
+    COMPARISONS,
+    Expr,
+    Term,
+    Var,
+    constants,
+    is_float,
+    is_stride,
+    make,
+    variables,
+)
 from .sums import Sum, added, core, key, multiplied, sum_of, term_of, without
 
 Range = tuple[float, float]
@@ -246,6 +256,19 @@ class Algebra:
         if a.op == "min":
             return True
         return a.args[0] == b and self.range(b)[0] >= 0 and self.range(a.args[1])[0] >= 1
+
+    def positive(self, term: Term) -> Term:
+        """`m * n` -> `max(m, 1) * max(n, 1)`, as torch makes strides of sizes.
+
+        Callers' own strides, also as factors, stay what they are.
+        """
+        if isinstance(term, int) or any(is_stride(v) for v in variables(term)):
+            return term
+        total = sum_of(term)
+        if len(total) != 1:
+            return self._max(term, 1)
+        ((product, factor),) = total.items()
+        return functools.reduce(self.mul, (self._max(size, 1) for size in product), factor)
 
     def both(self, *conditions: Term) -> Term:
         return _joined("and", conditions, decides=0)

@@ -90,6 +90,12 @@ class Symbols:
         """A SymInt, or an int if the term is constant."""
         return term if isinstance(term, int) else torch.SymInt(Node(self, term, int))
 
+    def stride(self, stride: Any) -> Any:
+        """A stride of dense memory as torch tells it, which is at least 1."""
+        term = term_of(stride)
+        told = self.algebra.positive(term)
+        return stride if told == term else torch.SymInt(Stride(self, told, term))
+
     def real(self, term: Term) -> Any:
         return torch.SymFloat(Node(self, term, float))
 
@@ -510,6 +516,18 @@ class Power(Node):
     lt, le, gt, ge = map(_sided, ("lt", "le", "gt", "ge"))
 
 
+class Stride(Node):
+    """A stride that torch tells as 1 where memory without elements would make it 0.
+
+    The layout of a tensor, and a kernel that reads no element of it, are as well off with the 0,
+    `dense`, which is the simpler term.
+    """
+
+    def __init__(self, symbols: Symbols, told: Term, dense: Term) -> None:
+        super().__init__(symbols, told, int)
+        self.dense = dense
+
+
 # Torch calls it `str`, which would shadow the type inside the class.
 setattr(Node, "str", Node.__str__)  # noqa: B010
 
@@ -524,6 +542,12 @@ def term_of(value: Any) -> Term:
         return int(value)
     number: Number = value
     return number
+
+
+def dense(stride: Any) -> Any:
+    """A stride that a body got from a tensor, as it is in the tensor."""
+    node = stride.node if type(stride) is torch.SymInt else None
+    return node.symbols.integer(node.dense) if isinstance(node, Stride) else stride
 
 
 def times(a: Any, b: Any) -> Any:

@@ -20,7 +20,7 @@ from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Term, Var
 from ..ir.places import Place, Told, told
-from ..symbolic.symint import NotConstant, is_symbolic, term_of
+from ..symbolic.symint import NotConstant, dense, is_symbolic, term_of
 from .recorder import Recorder, locate
 
 _kernels = _compat.kernels
@@ -258,7 +258,7 @@ def pointed(value: Any) -> Any:
     if isinstance(value, _compat.tma.descriptor_types()):
         return _described(value)
     if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
-        return value
+        return dense(value)
     address = value.data_ptr()
     if not isinstance(address, tracing.Address):
         return value
@@ -285,7 +285,7 @@ def _described(value: Any) -> Described:
         base.memory,
         base.offset,
         base.dtype,
-        tuple(value.strides),
+        tuple(map(dense, value.strides)),
         tuple(value.shape),
         _compat.tma.signature(base.dtype, block, value),
         value.padding == "nan",

@@ -25,7 +25,7 @@ from ..._compat.tracing import Traced
 from ...tuning.choose import Choice
 from ..ir.expr import Term, Var, address_of
 from ..ir.places import Place, Placed, told
-from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from ..symbolic.symint import NotConstant, Symbols, dense, is_symbolic, term_of
 from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
 from .torch_calls.values import Inexpressible
@@ -65,6 +65,9 @@ class Buffer:
     def address(self) -> Any:
         """A symbol; None for what the body allocates, which has no address yet."""
         return None if self.allocated else self.trace.symbols.integer(Var(address_of(self.name)))
+
+    def told(self, stride: Any) -> Any:
+        return self.trace.symbols.stride(stride)
 
 
 @dataclass
@@ -321,7 +324,7 @@ class Recorder:
         self, sizes: Any, strides: Any, *, dtype: Any = None, device: Any = None, **_: Any
     ) -> Any:
         calls.refuse_elsewhere(device)
-        return self.allocate(sizes, dtype, strides=strides)
+        return self.allocate(sizes, dtype, strides=list(map(dense, strides)))
 
     def empty_like(
         self,
@@ -404,7 +407,7 @@ class Recorder:
         **_: Any,
     ) -> Any:
         calls.refuse_elsewhere(device or x.device)
-        return self.allocate(sizes, dtype or x.dtype, strides=strides)
+        return self.allocate(sizes, dtype or x.dtype, strides=list(map(dense, strides)))
 
     def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:
         if memory_format is torch.contiguous_format:

@@ -22,7 +22,7 @@ import torch
 
 from ... import _compat
 from ..ir.cases import ONE, Argument, Descriptor, Launch, Pointer, ScalarValue, Variant
-from ..ir.expr import Expr, Term, Var, is_float, variables
+from ..ir.expr import Expr, Term, Var, is_float, is_stride, variables
 from ..ir.kernel_request import Request
 from ..symbolic.algebra import Algebra
 from ..symbolic.symint import is_symbolic, term_of
@@ -236,7 +236,7 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
     strides: dict[str, list[int]] = {}
     for i, slot in enumerate(slots):
         value = slot.argument.value if isinstance(slot.argument, ScalarValue) else None
-        if isinstance(value, Var) and ".stride[" in value.name and slot.folds:
+        if isinstance(value, Var) and is_stride(value) and slot.folds:
             strides.setdefault(value.name.partition(".")[0], []).append(i)
     if not strides:
         return []

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..._compat.tracing import Traced
-from ..symbolic.symint import MANY, Symbols, is_symbolic, term_of, times
+from ..symbolic.symint import MANY, Symbols, dense, is_symbolic, term_of, times
 
 Sizes = Sequence[Any]
 
@@ -27,7 +27,7 @@ def compact(sizes: Sizes) -> list[Any]:
     stride: Any = 1
     for size in reversed(sizes):
         strides.append(stride)
-        stride = times(stride, size)
+        stride = times(stride, size if is_symbolic(size) else max(size, 1))
     return strides[::-1]
 
 
@@ -203,6 +203,7 @@ class Views:
 
     def as_strided(self, x: Traced, sizes: Sizes, strides: Sizes, offset: Any = None) -> Traced:
         start = x.offset if offset is None else offset
+        strides = list(map(dense, strides))
         last = start + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
         if last >= self.symbols.integer(x.memory.count):
             raise RuntimeError(f"as_strided: element {last} lies beyond the tensor's memory")
