@@ -62,6 +62,7 @@ def test_floats():
     x = Var("x", is_float=True)
     assert solve([e("<", 0.5, x)], {"x": 0.1}, domains)["x"] > 0.5
     assert solve([e("==", x, 0.0)], {"x": 0.1}, domains) == {"x": 0.0}
+    assert solve([e("<", 3e38, e("abs", x))], {"x": 0.1}, domains) is not None
 
 
 def test_impossible_conditions_are_given_up_soon():
@@ -145,7 +146,7 @@ def test_narrowing_excludes_no_possible_value(drawn):
 joined = st.recursive(
     st.tuples(
         st.sampled_from(["==", "!=", "<", "<="]),
-        st.sampled_from([m, n, k, e("*", m, n), e("+", m, 1)]),
+        st.sampled_from([m, n, k, e("*", m, n), e("+", m, 1), e("where", e("==", m, 1), n, 0)]),
         st.sampled_from([m, n, k, 0, 1, 4]),
     ).map(lambda drawn: e(*drawn)),
     lambda terms: st.tuples(st.sampled_from(["and", "or", "not"]), terms, terms).map(

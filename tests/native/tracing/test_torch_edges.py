@@ -179,6 +179,7 @@ def test_elements_by_their_positions_lie_as_torch_lays_them(dims, of_index, give
         "y": native.tensor(of_index, dtype="i64", layout="strided"),
     }
     program = Program(body, archs=(SM_90,), **specs)
+    assert not program.body.built[0].refused
     at = torch.zeros([2, 3][: len(of_index.split())], dtype=torch.int64)
     for shape, strides in given:
         x = torch.randn(200).as_strided(shape, strides)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import COMPARISONS, Expr, Term, Var, is_float, negated
+from ..ir.expr import COMPARISONS, Expr, Term, Var, is_float, make, negated, parts
 from .algebra import Algebra, Range, is_op
 from .sums import core, sum_of
 
@@ -43,12 +43,13 @@ def alternatives(
     while waiting:
         algebra, left, known = waiting.pop()
         simple = _simplified(algebra, left, known)
-        near = None if simple is None else _near(algebra, known)
-        if simple is None or near is None:
+        if simple is None or (not simple and _contradict(algebra, known)):
+            continue
+        near = _near(algebra, known)
+        if near is None:
             continue
         if not simple:
-            if not _contradict(algebra, known):
-                found.append(Alternative(tuple(known), tuple(near.items())))
+            found.append(Alternative(tuple(known), tuple(near.items())))
             continue
         splits += 1
         if splits > _MOST:
@@ -90,6 +91,8 @@ def _contradict(algebra: Algebra, known: Sequence[Term]) -> bool:
         if algebra.decide(term) == 0 or algebra.impossible:
             return True
         algebra.narrow(term)
+        if is_op(term, *COMPARISONS):
+            algebra.narrow(make(term.op, *map(algebra.with_known_values, term.args)))
     return False
 
 
@@ -99,12 +102,29 @@ def _plain(algebra: Algebra, term: Term) -> Term:
         op = "or" if term.args[0].op == "and" else "and"
         return _plain(algebra, Expr(op, tuple(negated(part) for part in term.args[0].args)))
     if is_op(term, "and", "or"):
-        parts: list[Term] = []
+        found: list[Term] = []
         for part in (_plain(algebra, part) for part in term.args):
-            parts += part.args if is_op(part, term.op) else (part,)
-        return algebra.both(*parts) if term.op == "and" else algebra.either(*parts)
+            found += part.args if is_op(part, term.op) else (part,)
+        return algebra.both(*found) if term.op == "and" else algebra.either(*found)
     decided = algebra.decide(term)
-    return term if decided is None else decided
+    if decided is not None:
+        return decided
+    choice = next((part for part in parts(term) if is_op(part, "where")), None)
+    if choice is None:
+        return term
+    condition, yes, no = choice.args
+    chosen = Expr("and", (condition, _with(term, choice, yes)))
+    other = Expr("and", (negated(condition), _with(term, choice, no)))
+    return _plain(algebra, Expr("or", (chosen, other)))
+
+
+def _with(term: Term, part: Term, value: Term) -> Term:
+    """A term with a value in place of a part of it."""
+    if term == part:
+        return value
+    if not isinstance(term, Expr):
+        return term
+    return make(term.op, *(_with(one, part, value) for one in term.args))
 
 
 # That the first is at most so much larger than the second; 0 stands for itself.
@@ -127,11 +147,28 @@ def _near(algebra: Algebra, known: Sequence[Term]) -> dict[str, int] | None:
         low, high = algebra.range(term)
         differences += [(term, 0, int(high))] if math.isfinite(high) else []
         differences += [(0, term, -int(low))] if math.isfinite(low) else []
+    for whole, part in itertools.permutations(terms, 2):
+        rest = _rest(whole, part)
+        low = algebra.range(part)[0]
+        if rest and low >= 0:
+            least = math.prod(algebra.range(one)[0] for one in rest)
+            differences += [(part, whole, -int(low * (least - 1)))] if least >= 1 else []
     values = _apart(differences, unequal)
     if values is None:
         return None
     zero = values.get(0, 0)
     return {t.name: n - zero for t, n in values.items() if isinstance(t, Var)}
+
+
+def _rest(whole: Term, part: Term) -> tuple[Term, ...]:
+    """The other factors of a product that has a term for a factor; nothing if it has not."""
+    (product, factor), *others = sum_of(whole).items() or [((), 0)]
+    left = list(product)
+    for one in part.args if is_op(part, "*") else (part,):
+        if one not in left:
+            return ()
+        left.remove(one)
+    return () if factor != 1 or others else tuple(left)
 
 
 def _apart(

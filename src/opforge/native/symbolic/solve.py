@@ -167,7 +167,7 @@ class _Search:
             starts = [t - t % step for t in (0, *turns, own)]
             yield from (s + d * step for s in starts for d in (0, 1, -1))
         if var_range.is_float:
-            yield from (0.5, -1.0, 1.5)
+            yield from (0.5, -1.0, 1.5, *(2.0 * n for n in numbers))
         if rough:
             return
         yield from (a * b for a, b in itertools.combinations(numbers[:6], 2))
@@ -182,7 +182,7 @@ class _Search:
             mentioned = [c for c in self.conditions if name in names_of(c)]
             numbers = dict.fromkeys(c for term in mentioned for c in constants(term))
             others = dict.fromkeys(n for c in mentioned for n in names_of(c) if n != name)
-            small = [c for c in numbers if abs(c) < _HUGE]
+            small = [c for c in numbers if abs(c) < _HUGE or self.var_ranges[name].is_float]
             self.facts[name] = mentioned, small, list(others), _period(mentioned)
         return self.facts[name]
 
