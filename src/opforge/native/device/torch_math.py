@@ -353,9 +353,13 @@ def integer_power(base, exponent):
         found = tl.where((left & 1) != 0, found * factor, found)
         factor = factor * factor
         left = left >> 1
-    odd = (exponent & 1) != 0
-    negative = tl.where(base == 1, 1, tl.where(base == -1, tl.where(odd, -1, 1), 0))
-    return tl.where(exponent < 0, negative.to(base.dtype), found)
+    if base.dtype.is_int_unsigned():
+        # Triton 3.9 does not compare such with -1.
+        return found
+    else:
+        odd = (exponent & 1) != 0
+        negative = tl.where(base == 1, 1, tl.where(base == -1, tl.where(odd, -1, 1), 0))
+        return tl.where(exponent < 0, negative.to(base.dtype), found)
 
 
 exp, log, sin, cos, erf = libdevice.exp, libdevice.log, libdevice.sin, libdevice.cos, libdevice.erf

@@ -267,8 +267,11 @@ class Algebra:
         total = sum_of(term)
         if len(total) != 1:
             return self._max(term, 1)
-        ((product, factor),) = total.items()
-        return functools.reduce(self.mul, (self._max(size, 1) for size in product), factor)
+        ((product, found),) = total.items()
+        told: Term = found
+        for size in product:
+            told = self.mul(told, self._max(size, 1))
+        return told
 
     def both(self, *conditions: Term) -> Term:
         return _joined("and", conditions, decides=0)

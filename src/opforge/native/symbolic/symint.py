@@ -72,6 +72,8 @@ class Symbols:
         multiples: Mapping[str, int] | None = None,
     ) -> None:
         self.values = values
+        # By scalar, the dtype that it was declared with.
+        self.declared: Mapping[str, str] = {}
         # The number of values of each variable whose values were declared one by one.
         self.counts = counts or {}
         self.algebra = Algebra(ranges, multiples)

@@ -28,6 +28,7 @@ from ..ir.places import Place, Placed, told
 from ..symbolic.symint import NotConstant, Symbols, dense, is_symbolic, term_of
 from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
+from .torch_calls.numbers import refuse_beyond
 from .torch_calls.values import Inexpressible
 from .torch_functions import FUNCTIONS
 from .views import Views, compact, is_compact, is_contiguous, same
@@ -309,8 +310,7 @@ class Recorder:
         assert isinstance(buffer, Buffer)
         if buffer.strided or is_symbolic(value) or not is_compact(tensor):
             return calls.fill(self, tensor, value)
-        # Raises as torch does for a number that the dtype cannot hold.
-        torch.tensor(value, dtype=tensor.dtype)
+        refuse_beyond(self.symbols, value, tensor.dtype)
         offset = term_of(tensor.offset * tensor.dtype.itemsize)
         count = term_of(math.prod(tensor.sizes))
         self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))

@@ -253,6 +253,9 @@ class Tracer:
     ) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         symbols.excused = None if strict else []
+        symbols.declared = {
+            p.name: p.dtype for p in self.declared.params if isinstance(p, ScalarParam)
+        }
         chosen = {at: self._strides[output] for at, output in strided.items()}
         recorder = Recorder(symbols, self._nested, self._choose, chosen, way=way)
         leaves = self._leaves(symbols, recorder)

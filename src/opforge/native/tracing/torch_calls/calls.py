@@ -15,7 +15,8 @@ from ....tuning.choose import Choice
 from ...symbolic.symint import Symbols, is_symbolic
 from ..views import Views, is_compact, same
 from .fusion import is_same_view
-from .pointwise import BOOL, DEFAULT, RULES, Rule
+from .numbers import is_number, refuse_beyond
+from .pointwise import BOOL, DEFAULT, FLOAT, RULES, Rule
 from .space import is_dense, is_one
 from .values import (
     Applied,
@@ -97,9 +98,15 @@ def _rule(func: Any, kwargs: dict[str, Any]) -> Rule | None:
     name = _base_name(func)
     if name is None:
         return None
+    if name in _OF_TENSORS and func._overloadname == "Tensor":  # noqa: SLF001
+        name = _OF_TENSORS[name]
     if name == "div" and kwargs.get("rounding_mode") is not None:
         name = f"div_{kwargs['rounding_mode']}"
     return RULES.get(name)
+
+
+# These take other dtypes where the end is a tensor.
+_OF_TENSORS = {"clamp_min": "maximum", "clamp_max": "minimum"}
 
 
 def _base_name(func: Any) -> str | None:
@@ -148,8 +155,13 @@ class Call:
         given = _deciding(rule, args)
         compute, result = promotion.dtypes(given, rule.promotion)
         common = promotion.dtypes(given, DEFAULT)[1]
-        for dtype in [common, *map(_dtype_of, given)] if rule.is_each else [common]:
+        runs_in = result if rule.promotion == FLOAT else common
+        for dtype in [common, *map(_dtype_of, given)] if rule.is_each else [runs_in]:
             rule.refuse(self.made.name, dtype)
+        if rule.ends and promotion.SATURATES and not compute.is_floating_point:
+            operands = _within(operands, rule.ends, compute)
+        more = [*args[rule.operands :], *kwargs.values()]
+        self._refuse_numbers(rule, operands, more, common if rule.is_exact else compute)
         sizes = self.broadcast([o for o in operands if isinstance(o, Traced)])
         values = []
         for number, operand in enumerate(operands):
@@ -163,6 +175,17 @@ class Call:
         if found is None:
             return NotImplemented
         return self.set(found, [] if rule.is_compact else operands, sizes, result)
+
+    def _refuse_numbers(
+        self, rule: Rule, operands: Sequence[Any], more: Sequence[Any], dtype: torch.dtype
+    ) -> None:
+        """Raise for numbers that torch does not convert to the dtype that it computes in."""
+        checked = [operands[at] for at in rule.checked if at < len(operands)]
+        if rule in {RULES["sub"], RULES["rsub"]}:
+            # torch adds, with the negative alpha.
+            more = [-one for one in more if is_number(one)]
+        for number in filter(is_number, [*checked, *more]):
+            refuse_beyond(self.trace.symbols, number, dtype)
 
     def converted(self, rule: Rule, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """A pointwise call's arguments, with its operands in the dtype that it computes in.
@@ -251,10 +274,25 @@ class Call:
         return sizes
 
     def copy(self, out: Traced, source: Any) -> Traced:
-        """Set all of a tensor to another, which is expanded and converted."""
+        """Set all of a tensor to another, which is expanded and converted, or to a number."""
+        if is_number(source):
+            refuse_beyond(self.trace.symbols, source, out.dtype)
         value = self.value(source, out.sizes, None)
         assert value is not None
         return self.store(out, cast(value, out.dtype))
+
+
+def _within(operands: list[Any], ends: Sequence[int | None], dtype: torch.dtype) -> list[Any]:
+    """Ends of a range that exclude nothing become those of an integer dtype."""
+    found, info = list(operands), torch.iinfo(dtype)
+    ways: list[tuple[Callable[..., Any], int]] = [
+        (torch.sym_max, info.min),
+        (torch.sym_min, info.max),
+    ]
+    for at, (nearest, last) in zip(ends, ways, strict=True):
+        if at is not None and at < len(found) and is_number(found[at]):
+            found[at] = nearest(found[at], last)
+    return found
 
 
 def _refuse_result(dtype: torch.dtype, changed: torch.dtype) -> None:
@@ -395,9 +433,14 @@ def _fill_(call: Call, x: Traced, value: Any) -> Traced:
     return call.copy(x, value)
 
 
-def _scalar_tensor(call: Call, value: Any, *, dtype: Any = None, **_: Any) -> Any:
-    # Also one on the CPU, which torch makes of a number beside a tensor: `where(c, x, 0.5)`.
-    return call.copy(call.trace.allocate([], dtype), value)
+def _scalar_tensor(
+    call: Call, value: Any, *, dtype: Any = None, device: Any = None, **_: Any
+) -> Any:
+    out = call.trace.allocate([], dtype)
+    if torch.device(device or "cpu").type == "cpu" and out.dtype in _HALVES:
+        # torch makes infinities of numbers beyond these on the CPU, and raises on a GPU.
+        return call.store(out, rounded(value, out.dtype))
+    return call.copy(out, value)
 
 
 def _arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
@@ -427,6 +470,9 @@ _ASKED = {
     _ATEN.result_type.Scalar,
     _ATEN.result_type.Scalar_Tensor,
 }
+
+
+_HALVES = {torch.float16, torch.bfloat16}
 
 
 def register(calls: Mapping[Any, Callable[..., Any]]) -> None:

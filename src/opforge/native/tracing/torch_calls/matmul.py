@@ -14,6 +14,7 @@ from ...ir.expr import variables
 from ...symbolic.symint import term_of
 from ..views import same
 from .calls import Call, register
+from .numbers import refuse_beyond
 from .values import Called, Inexpressible
 
 _ATEN = torch.ops.aten
@@ -47,6 +48,8 @@ def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, bet
         "a_ptr": a, "b_ptr": b, "c_ptr": c, "out_ptr": out, "m": m, "n": n, "k": k,
         "A_COLUMNS": a_columns, "B_COLUMNS": b_columns,
     }  # fmt: skip
+    for number in (alpha, beta):
+        refuse_beyond(call.trace.symbols, number, torch.float32)
     tiles, said = _tiles(call, a.dtype, deciding)
     down, across = (-(-size // tiles[name]) for size, name in ((m, "BLOCK_M"), (n, "BLOCK_N")))
     count = out.sizes[0] if len(out.sizes) == 3 else 1

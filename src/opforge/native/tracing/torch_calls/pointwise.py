@@ -19,9 +19,12 @@ from .values import NAMES, Applied, Number, Value, cast
 # How torch promotes: by the names of its own enum.
 DEFAULT, FLOAT, BOOL = "DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL"
 FLOATS, INTEGERS, BOOLS = "floats", "integers", "bools"
+# uint16, uint32, uint64 and 8-bit floats, for which CUDA torch has next to no kernels.
+RARE = "rare"
 
 
 _NUMBERS, _BITS = (FLOATS, INTEGERS), (INTEGERS, BOOLS)
+_ALL = (FLOATS, INTEGERS, BOOLS, RARE)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class Rule:
     decides: tuple[int, ...] | None = None
     # Whether a new result is compact, whatever strides the operands have.
     is_compact: bool = False
+    # The operands that torch converts with a check, if they are numbers; it wraps others around.
+    checked: tuple[int, ...] = ()
+    # The operands that are the low and the high ends of a range.
+    ends: tuple[int | None, ...] = ()
     # The kinds of dtypes that torch has the call for; it raises for others.
     takes: tuple[str, ...] = (FLOATS, INTEGERS, BOOLS)
     # Whether each operand must be of such a dtype, not only the one that they are promoted to.
@@ -52,9 +59,17 @@ class Rule:
             raise NotImplementedError(f"{name} is not implemented for {dtype}")
 
 
+_COMMON = {
+    torch.float64, torch.float32, torch.float16, torch.bfloat16,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+}  # fmt: skip
+
+
 def kind_of(dtype: torch.dtype) -> str:
     if dtype is torch.bool:
         return BOOLS
+    if dtype not in _COMMON:
+        return RARE
     return FLOATS if dtype.is_floating_point else INTEGERS
 
 
@@ -78,12 +93,14 @@ def _compare(sign: str) -> Rule:
     def make(a: Value, b: Value) -> Value:
         return apply(f"{{0}} {sign} {{1}}", _single(a), _single(b), dtype=torch.bool)
 
-    return Rule(BOOL, 2, make, is_exact=True)
+    takes = _ALL if sign in {"==", "!="} else (*_NUMBERS, BOOLS)
+    return Rule(BOOL, 2, make, is_exact=True, takes=takes)
 
 
 def _single(x: Value) -> Value:
-    """Half precision as float32, which holds the same number."""
-    return cast(x, torch.float32) if x.dtype in {torch.float16, torch.bfloat16} else x
+    """Smaller floats as float32, which holds the same number."""
+    is_small = x.dtype.is_floating_point and x.dtype.itemsize < 4
+    return cast(x, torch.float32) if is_small else x
 
 
 def _logical(text: str, operands: int) -> Rule:
@@ -98,6 +115,7 @@ def number(like: Value, value: Any) -> Number:
 
 
 def _add(a: Value, b: Value, *, alpha: Any = 1) -> Value:
+    _refuse_truth(a, alpha)
     if a.dtype is torch.bool:
         if isinstance(alpha, (float, torch.SymFloat)):
             raise RuntimeError("alpha of bools must not be a floating point number")
@@ -110,7 +128,13 @@ def _add(a: Value, b: Value, *, alpha: Any = 1) -> Value:
 
 
 def _sub(a: Value, b: Value, *, alpha: Any = 1) -> Value:
+    _refuse_truth(a, alpha)
     return apply("{0} - {1}", a, b) if _is(alpha, 1) else _add(a, b, alpha=-alpha)
+
+
+def _refuse_truth(a: Value, alpha: Any) -> None:
+    if isinstance(alpha, bool) and a.dtype is not torch.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results")
 
 
 def _rsub(a: Value, b: Value, alpha: Any = 1) -> Value:
@@ -152,7 +176,8 @@ def _floor_divide(a: Value, b: Value) -> Value:
 
 def _pow(a: Value, b: Value) -> Value:
     if not a.dtype.is_floating_point:
-        if isinstance(b, Number) and b.number < 0:
+        exponent = b.args[0] if isinstance(b, Applied) and b.text == "{0}" else b
+        if isinstance(exponent, Number) and exponent.number < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         return apply("integer_power({0}, {1})", a, b)
     dtype, base = a.dtype, _single(a)
@@ -273,7 +298,7 @@ def _shift(text: str) -> Rule:
         beyond = f"{{0}} >> {bits - 1}" if a.dtype.is_signed else "0"
         return apply(text.replace("BITS", str(bits)).replace("BEYOND", beyond), a, b)
 
-    return Rule(DEFAULT, 2, make)
+    return Rule(DEFAULT, 2, make, takes=(INTEGERS,))
 
 
 def _told(text: str, x: Value) -> Value:
@@ -297,12 +322,12 @@ RULES: dict[str, Rule] = {
     "rsub": Rule(DEFAULT, 2, _rsub, takes=_NUMBERS, is_each=True),
     "mul": Rule(DEFAULT, 2, _mul),
     "div": Rule(FLOAT, 2, _div),
-    "div_trunc": Rule(DEFAULT, 2, _div_trunc, is_exact=True),
-    "div_floor": Rule(DEFAULT, 2, _div_floor, is_exact=True),
-    "floor_divide": Rule(DEFAULT, 2, _floor_divide, is_exact=True),
-    "remainder": _text("remainder({0}, {1})", 2),
-    "fmod": _text("fmod({0}, {1})", 2, ints="{0} % {1}"),
-    "pow": Rule(DEFAULT, 2, _pow, is_exact=True),
+    "div_trunc": Rule(DEFAULT, 2, _div_trunc, is_exact=True, takes=_NUMBERS),
+    "div_floor": Rule(DEFAULT, 2, _div_floor, is_exact=True, takes=_NUMBERS),
+    "floor_divide": Rule(DEFAULT, 2, _floor_divide, is_exact=True, takes=_NUMBERS),
+    "remainder": _text("remainder({0}, {1})", 2, takes=_NUMBERS),
+    "fmod": _text("fmod({0}, {1})", 2, ints="{0} % {1}", takes=_NUMBERS),
+    "pow": Rule(DEFAULT, 2, _pow, is_exact=True, checked=(1,)),
     "maximum": Rule(DEFAULT, 2, _maximum),
     "minimum": Rule(DEFAULT, 2, _minimum),
     "eq": _compare("=="), "ne": _compare("!="),
@@ -324,15 +349,15 @@ RULES: dict[str, Rule] = {
         ("bitwise_right_shift", "__rshift__"),
         _shift("tl.where(({1} < 0) | ({1} >= BITS), BEYOND, {0} >> {1})"),
     ),
-    "isnan": Rule(BOOL, 1, lambda x: _told("{0} != {0}", x), is_exact=True),
+    "isnan": Rule(BOOL, 1, lambda x: _told("{0} != {0}", x), is_exact=True, takes=_ALL),
     "isinf": Rule(BOOL, 1, lambda x: _told("is_infinite({0})", x), is_exact=True),
-    "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2)),
+    "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2), checked=(1, 2), takes=_ALL),
     "masked_fill": Rule(
-        DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,), is_compact=True
+        DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,), is_compact=True, checked=(2,)
     ),
-    "clamp": Rule(DEFAULT, 3, _clamp),
-    "clamp_min": Rule(DEFAULT, 2, _maximum),
-    "clamp_max": Rule(DEFAULT, 2, _minimum),
+    "clamp": Rule(DEFAULT, 3, _clamp, checked=(1, 2), ends=(1, 2), takes=_NUMBERS),
+    "clamp_min": Rule(DEFAULT, 2, _maximum, checked=(1,), ends=(1, None), takes=_NUMBERS),
+    "clamp_max": Rule(DEFAULT, 2, _minimum, checked=(1,), ends=(None, 1), takes=_NUMBERS),
     "addcmul": Rule(DEFAULT, 3, _addcmul, takes=_NUMBERS),
     "addcdiv": Rule(FLOAT, 3, _addcdiv),
     "abs": Rule(DEFAULT, 1, _abs),

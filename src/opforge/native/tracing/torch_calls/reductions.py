@@ -11,7 +11,7 @@ import torch
 from ...._compat.tracing import Traced
 from ..views import compact, same
 from .calls import Call, register
-from .pointwise import FLOATS, INTEGERS, apply, kind_of
+from .pointwise import BOOLS, FLOATS, INTEGERS, apply, kind_of
 from .space import is_one
 from .values import Load, Number, Scanned, Total, Value, cast
 
@@ -73,6 +73,7 @@ def _simple(kind: str, finish: Callable[[Value, Dims], Value] | None = None) -> 
         if kind in {"amax", "amin"}:
             rows.refuse_nothing(kind)
         wanted = dtype or _result_dtype(kind, x.dtype)
+        _refuse_kind(call, wanted, FLOATS, INTEGERS, BOOLS)
         compute = _wide(wanted)
         value = cast(cast(Load(x.dtype, rows.view), wanted), compute)
         made, out = rows.result(wanted)
@@ -143,6 +144,7 @@ def _truth(kind: str) -> Any:
     """`any` and `all`, of elements that are not 0."""
 
     def make(call: Call, x: Traced, dims: Any = None, keepdim: bool = False) -> Any:
+        _refuse_kind(call, x.dtype, FLOATS, INTEGERS, BOOLS)
         rows = Dims(call, x, dims, keepdim)
         made, out = rows.result(_result_dtype(kind, x.dtype))
         value, total = cast(Load(x.dtype, rows.view), torch.bool), Total(torch.bool)
@@ -172,6 +174,7 @@ def _extreme(kind: str) -> Any:
     """`max` and `min` along a dimension: the extreme, and where it is."""
 
     def make(call: Call, x: Traced, dim: int, keepdim: bool = False) -> Any:
+        _refuse_kind(call, x.dtype, FLOATS, INTEGERS, BOOLS)
         rows = Dims(call, x, dim, keepdim)
         rows.refuse_nothing(kind)
         found, out = rows.result(x.dtype)
@@ -187,6 +190,7 @@ def _extreme(kind: str) -> Any:
 
 def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
     dtype = x.dtype if x.dtype.is_floating_point else torch.float32
+    _refuse_kind(call, dtype, FLOATS)
     rows = Dims(call, x, dims, keepdim)
     value = cast(Load(x.dtype, rows.view), _wide(dtype))
     made, out = rows.result(dtype)
