@@ -126,7 +126,7 @@ kernels = st.builds(
 )  # fmt: skip
 ops = st.builds(
     Op, words, words, words, tuples(params), tuples(words), st.just(()), words, words, words,
-    tuples(arguments), tuples(words), tuples(flats), tuples(implementations),
+    tuples(arguments), tuples(words), tuples(words), tuples(flats), tuples(implementations),
 )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def _rule(func: Any, kwargs: dict[str, Any]) -> Rule | None:
     name = _base_name(func)
     if name is None:
         return None
-    if name in _OF_TENSORS and func._overloadname == "Tensor":  # noqa: SLF001
+    if name in _OF_TENSORS and str(func).endswith(".Tensor"):
         name = _OF_TENSORS[name]
     if name == "div" and kwargs.get("rounding_mode") is not None:
         name = f"div_{kwargs['rounding_mode']}"
