@@ -102,6 +102,5 @@ def program(call, dtype, *taken):
 
 # What CUDA torch has kernels for, whatever the dtype.
 FOR_ALL_DTYPES = {
-    "assigned", "eq", "fill", "full", "full_like", "ne", "new_full", "new_tensor", "where",
-    "where_other",
+    "assigned", "eq", "fill", "full", "full_like", "ne", "new_full", "new_tensor",
 }  # fmt: skip

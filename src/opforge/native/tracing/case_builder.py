@@ -460,6 +460,9 @@ def _shown(dtype: str, shape: tuple[Term, ...]) -> str:
 def pattern(value: float, dtype: torch.dtype) -> int:
     """The bits of a constant in memory: `pattern(1.0, torch.float16)` -> 0x3C00."""
     unsigned = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    if dtype is torch.uint64:
+        # torch.tensor takes neither negative numbers nor floats for it.
+        value = int(value) % (1 << 64)
     bits = int(torch.tensor(value, dtype=dtype).view(unsigned).item())
     return bits % (1 << 8 * dtype.itemsize)
 

@@ -156,7 +156,8 @@ class Call:
         compute, result = promotion.dtypes(given, rule.promotion)
         common = promotion.dtypes(given, DEFAULT)[1]
         runs_in = result if rule.promotion == FLOAT else common
-        for dtype in [common, *map(_dtype_of, given)] if rule.is_each else [runs_in]:
+        bools = [d for d in map(_dtype_of, given) if d is torch.bool] if rule.refuses_bools else []
+        for dtype in [runs_in, *bools]:
             rule.refuse(self.made.name, dtype)
         if rule.ends and promotion.SATURATES and not compute.is_floating_point:
             operands = _within(operands, rule.ends, compute)

@@ -19,12 +19,13 @@ from .values import NAMES, Applied, Number, Value, cast
 # How torch promotes: by the names of its own enum.
 DEFAULT, FLOAT, BOOL = "DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL"
 FLOATS, INTEGERS, BOOLS = "floats", "integers", "bools"
-# uint16, uint32, uint64 and 8-bit floats, for which CUDA torch has next to no kernels.
-RARE = "rare"
+# uint16, uint32 and uint64, and 8-bit floats: CUDA torch has next to no kernels for them.
+WIDE_UNSIGNED, TINY_FLOATS = "wide unsigned", "8-bit floats"
 
 
 _NUMBERS, _BITS = (FLOATS, INTEGERS), (INTEGERS, BOOLS)
-_ALL = (FLOATS, INTEGERS, BOOLS, RARE)
+_ALL = (FLOATS, INTEGERS, BOOLS, WIDE_UNSIGNED, TINY_FLOATS)
+_CHOSEN = (FLOATS, INTEGERS, BOOLS, TINY_FLOATS)
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Rule:
     ends: tuple[int | None, ...] = ()
     # The kinds of dtypes that torch has the call for; it raises for others.
     takes: tuple[str, ...] = (FLOATS, INTEGERS, BOOLS)
-    # Whether each operand must be of such a dtype, not only the one that they are promoted to.
-    is_each: bool = False
+    # Whether it also raises for an operand of bools that is promoted to something else.
+    refuses_bools: bool = False
 
     @property
     def deciding(self) -> Sequence[int]:
@@ -69,7 +70,7 @@ def kind_of(dtype: torch.dtype) -> str:
     if dtype is torch.bool:
         return BOOLS
     if dtype not in _COMMON:
-        return RARE
+        return TINY_FLOATS if dtype.is_floating_point else WIDE_UNSIGNED
     return FLOATS if dtype.is_floating_point else INTEGERS
 
 
@@ -318,8 +319,8 @@ def _plain(value: Any) -> bool:
 
 RULES: dict[str, Rule] = {
     "add": Rule(DEFAULT, 2, _add),
-    "sub": Rule(DEFAULT, 2, _sub, takes=_NUMBERS, is_each=True),
-    "rsub": Rule(DEFAULT, 2, _rsub, takes=_NUMBERS, is_each=True),
+    "sub": Rule(DEFAULT, 2, _sub, takes=_NUMBERS, refuses_bools=True),
+    "rsub": Rule(DEFAULT, 2, _rsub, takes=_NUMBERS, refuses_bools=True),
     "mul": Rule(DEFAULT, 2, _mul),
     "div": Rule(FLOAT, 2, _div),
     "div_trunc": Rule(DEFAULT, 2, _div_trunc, is_exact=True, takes=_NUMBERS),
@@ -351,7 +352,7 @@ RULES: dict[str, Rule] = {
     ),
     "isnan": Rule(BOOL, 1, lambda x: _told("{0} != {0}", x), is_exact=True, takes=_ALL),
     "isinf": Rule(BOOL, 1, lambda x: _told("is_infinite({0})", x), is_exact=True),
-    "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2), checked=(1, 2), takes=_ALL),
+    "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2), checked=(1, 2), takes=_CHOSEN),
     "masked_fill": Rule(
         DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,), is_compact=True, checked=(2,)
     ),
