@@ -27,6 +27,17 @@ def sums(x_ptr, out_ptr, N: tl.constexpr):
 
 
 @triton.jit
+def rows(x_ptr, out_ptr, N: tl.constexpr):
+    """A scalar for each program."""
+    row = tl.program_id(0)
+    total = tl.sum(tl.load(x_ptr + row * N + tl.arange(0, N)), 0)
+    if total > 0:
+        tl.store(out_ptr + row, total / 2)
+    else:
+        tl.store(out_ptr + row, total)
+
+
+@triton.jit
 def product(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
     tl.store(out_ptr + at, tl.dot(tl.load(x_ptr + at), tl.load(y_ptr + at)))
@@ -53,6 +64,11 @@ def masked(x_ptr, at_ptr, n, out_ptr, N: tl.constexpr):
 torch.manual_seed(0)
 x, y = torch.randn(256).bfloat16(), torch.randn(256).bfloat16()
 out = torch.empty_like(x)
+
+halves = torch.empty(8).bfloat16()
+rows[(8,)](x, halves, 32)
+totals = x.view(8, 32).float().sum(1).bfloat16()
+torch.testing.assert_close(halves, torch.where(totals > 0, totals / 2, totals))
 
 arithmetic[(1,)](x, y, out, 256)
 found = -(x + y) * x - y.abs() * (x * x + 1.5)

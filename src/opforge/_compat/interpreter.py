@@ -153,11 +153,17 @@ def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, input)
         found = original(self, tuple(map(_wide_tensor, input)))
         return tuple(
-            self.to_tensor(_narrow(one.handle).data, _types().bfloat16) if is_bf16 else one
+            _narrow_tensor(self, one) if is_bf16 else one
             for one, is_bf16 in zip(found, rounds, strict=True)
         )
 
     return apply
+
+
+def _narrow_tensor(interface: Any, value: Any) -> Any:
+    # A scalar is kept as an array of one element, which would become a block.
+    shape = tuple(map(int, value.shape))
+    return interface.to_tensor(_narrow(value.handle).data.reshape(shape), _types().bfloat16)
 
 
 def _wide_tensor(value: Any) -> Any:
