@@ -383,7 +383,7 @@ def _install_device_kernel(
     key = COMPOSITE[0] if device_type is None else _compat.backend_key(device_type)
     library.impl(op, kernel, key)
     if device_type is None:
-        # It is no stranger's, which would run in place of the body.
+        # opforge's own kernel must not count as one that somebody registered in place of the body.
         _compat.unlist(library, listed_name(definition.name, key))
     return made
 

@@ -247,6 +247,9 @@ class Transparency:
         if not read:
             raise error
         if self.decision.asked != "auto" or wrote or _compat.fakes.is_fake_kept(error):
+            if isinstance(error, OpforgeError):
+                # It says more: which heuristic of which kernel reads.
+                raise error
             raise CannotCapture(
                 "torch cannot trace the body, because tensors have no values in a trace",
                 found=read,
