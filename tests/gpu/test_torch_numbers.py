@@ -27,7 +27,7 @@ def is_also_refused(call, dtype, number):
 def is_taken(call, dtype, number):
     try:
         CALLS[call](inputs(dtype).cuda(), number)
-    except (RuntimeError, TypeError):
+    except (OverflowError, RuntimeError, TypeError):
         return False
     return True
 
