@@ -155,7 +155,14 @@ def _called(node: Any, grads: dict[int, Any]) -> list[tuple[_Edge, Any]]:
     return [(edge, grad) for edge, grad in pairs if edge[0] is not None]
 
 
-def _zeros(meta: Any) -> torch.Tensor:
+def _zeros(meta: Any) -> torch.Tensor | None:
+    """The gradient of an unused output; None if that is no tensor, such as None itself.
+
+    Torch knows of the latter what it knows of a number on the CPU, which no function of CUDA
+    tensors is known to return.
+    """
+    if meta.device.type == "cpu" and not meta.shape:
+        return None
     return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
 
 
