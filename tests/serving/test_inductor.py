@@ -184,6 +184,13 @@ def test_graphs_that_share_a_kernel_are_served_and_counted(gpu, folder):
     assert opforge.served().launches == {"torch.compile:tuned_kernel": 2}
 
 
+def test_a_text_that_graphs_share_is_read_once(gpu, folder, monkeypatch):
+    opforge.serve(folder, strict=True)
+    first = compiled("triton_poi_fused_add_0")
+    monkeypatch.setattr(_compat.inductor_kernels, "ast", None)
+    assert compiled("triton_poi_fused_add_0") is not first
+
+
 def test_an_autotuner_of_user_code_takes_what_was_recorded_and_measures_nothing(gpu, folder):
     opforge.serve(folder, strict=True)
     x, out = torch.randn(1300), torch.empty(1300)

@@ -26,7 +26,7 @@ from . import compiled, kernel_hash
 
 # In a user's kernel, the decorator of Inductor comes before the user's own.
 _DECORATORS = "triton_heuristics."
-_USERS = "triton_heuristics.user_autotune("
+_USERS = "triton_heuristics.user_autotune"
 _LOADED = "torch._inductor.runtime.compile_tasks."
 _DRIVER = "triton_helpers.set_driver_to_gpu()"
 
@@ -63,6 +63,8 @@ def source_of(kernel: Printed, fn: Any) -> str:
     return f"{kernel.source}-{kernel_hash.uses(whole)}"
 
 
+# Graphs share texts, and a program that is served waits for each.
+@functools.lru_cache(maxsize=4096)
 def printed(text: str) -> Printed:
     """What `async_compile.triton` is given, as `Printed`."""
     try:
@@ -75,15 +77,20 @@ def printed(text: str) -> Printed:
         if isinstance(node, ast.Expr) and ast.unparse(node) == _DRIVER:
             dropped.update(_lines(node))
         if isinstance(node, ast.FunctionDef):
-            own = [d for d in node.decorator_list if ast.unparse(d).startswith(_DECORATORS)]
-            names += [(node.name, ast.unparse(decorator)) for decorator in own]
+            own = [d for d in node.decorator_list if _called(d).startswith(_DECORATORS)]
+            names += [(node.name, _called(decorator)) for decorator in own]
             dropped.update(line for decorator in own for line in _lines(decorator))
     if len(names) != 1:
         raise NotPrinted(f"its text has {len(names)} kernels with a decorator of Inductor's")
     kept = [line for at, line in enumerate(text.splitlines(), 1) if at not in dropped]
     ((name, decorator),) = names
     found = Printed(name, "\n".join(kept).strip() + "\n")
-    return found if decorator.startswith(_USERS) else _without_number(found)
+    return found if decorator == _USERS else _without_number(found)
+
+
+def _called(decorator: ast.expr) -> str:
+    """The name of what a decorator calls; its arguments are long."""
+    return ast.unparse(decorator.func) if isinstance(decorator, ast.Call) else ""
 
 
 def _without_number(kernel: Printed) -> Printed:
