@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch._inductor.codecache import PyCodeCache
 
+import opforge
 from opforge._compat import settings
 from opforge._compat.kernel_hash import digest
 from opforge.errors import KernelChanged, KernelNotFound
@@ -44,6 +46,19 @@ def package(tmp_path, monkeypatch):
             wrapped = Wrapper()
             """,
         "odd/broken.py": "raise AssertionError('no GPU')",
+        "odd/tables.py": """
+            import torch
+            import triton
+            import triton.language as tl
+
+            on_gpu = [torch.arange(4, device=f"cuda:{n}") for n in range(torch.cuda.device_count())]
+            halves = on_gpu[0].half() + torch.ones(4).half().to("cuda:0")
+            WIDTH = torch.tensor([16, 32]).tolist()[1]
+
+            @triton.jit
+            def kernel(x_ptr):
+                tl.store(x_ptr, WIDTH)
+            """,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +80,17 @@ def test_a_folder_that_a_package_puts_on_the_path_is_searched(package):
         find(replace(kernel, path=path))
     assert "wrapped is not the kernel that was recorded" in str(caught.value)
     assert path[0] not in sys.path
+
+
+def test_a_module_that_makes_tensors_on_a_gpu_is_imported_without_one(package):
+    kernel = RecordedKernel(
+        "odd.tables", "kernel", "another source", "", settings=settings.current()
+    )
+    with opforge.target("sm_90"), pytest.raises(KernelChanged, match="has been edited"):
+        find(kernel)
+    module = sys.modules["odd.tables"]
+    assert (module.halves.device.type, module.halves.dtype) == ("cuda", torch.float16)
+    assert module.WIDTH == 32
 
 
 TUTORIAL = """

@@ -24,7 +24,7 @@ def replaced(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def run_backward(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if not _has_accelerator() and _reach_cuda(outputs):
+        if not has_accelerator() and _reach_cuda(outputs):
             return _run(outputs, *args, **kwargs)
         return original(outputs, *args, **kwargs)
 
@@ -46,7 +46,7 @@ def _metas(node: Any) -> Sequence[Any]:
     return (node.variable,) if hasattr(node, "variable") else node._input_metadata
 
 
-def _has_accelerator() -> bool:
+def has_accelerator() -> bool:
     return bool(patches.original(torch.accelerator, "is_available")())
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from traceback import walk_tb
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..errors import first_line
 from . import patches, tma
+from .fake_backward import has_accelerator
 
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -121,6 +125,34 @@ class FakeTrial:
             flat = torch.utils._pytree.tree_leaves(outputs)
             used = free_unbacked_symbols([v for v in flat if isinstance(v, _SYMBOLIC)])
             env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
+
+
+def in_place_of_a_gpu() -> AbstractContextManager[Any]:
+    """While code is imported: what it makes on a GPU is fake, on a machine that has none."""
+    return contextlib.nullcontext() if has_accelerator() else _FakeOnGpu()
+
+
+class _FakeOnGpu(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        _types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except (AssertionError, RuntimeError):  # of a torch without CUDA, and without a driver
+            with _fake_mode():
+                return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _fake_mode() -> Any:
+    """One for all, as modules use tensors of each other."""
+    from torch._subclasses import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def unfunctionalized(tensor: torch.Tensor) -> Any:

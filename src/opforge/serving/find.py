@@ -233,7 +233,7 @@ def _module(name: str, location: str, text: str = "") -> ModuleType:
     """The module of `module:name`, or of `path/to/script.py:name`, or with a text."""
     home = name.rpartition(":")[0]
     try:
-        with as_a_module(home):
+        with as_a_module(home), _compat.fakes.in_place_of_a_gpu():
             if text:
                 file = location.rpartition(":")[0]
                 return _compat.inductor_kernels.loaded_module(file, text)
