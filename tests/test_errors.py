@@ -1,6 +1,7 @@
 """Where opforge's warnings point: at a line of the user's, not into generated code or torch."""
 
 import inspect
+import operator
 from dataclasses import dataclass
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_fake_that_a_call_contradicts_is_told_where_it_is_made(op_name):
 def test_a_launch_found_while_tracing_is_told_in_the_body(op_name):
     def fetched(x: Tensor, name: str) -> Tensor:
         out = torch.empty_like(x)
-        getattr(launching, name)[(1,)](x, out, x.numel(), BLOCK=128)
+        operator.attrgetter(name)(launching)[(1,)](x, out, x.numel(), BLOCK=128)
         return out
 
     op = opforge.op(fetched, name=op_name())

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import operator
 import re
 import textwrap
 import warnings
@@ -383,7 +384,7 @@ def test_asking_for_opaque_gives_no_warning(make):
 def test_explain_shows_kernels_the_cell_and_what_would_change_the_mode(make):
     text = opforge.explain(make(kernels_and_ours))
     line = double.fn.__code__.co_firstlineno
-    assert re.search(rf"kernel +double \({launching.__file__}:{line}\), found via .*double", text)
+    assert re.search(rf"kernel +double \({launching.__file__}:{line}\), launched by .*double", text)
     assert re.search(r"calls +modes_tests::ours at ", text)
     assert re.search(r"body has +kernels and transparent ops$", text, re.MULTILINE)
     assert re.search(r"mode +triton_op: the compiler sees through it: it launches double", text)
@@ -411,22 +412,6 @@ def test_explain_says_which_launch_options_make_traces_raise(make):
         graph_of(op, x)
 
 
-def launches(kernel, *args, **options):
-    kernel[blocks(args[0].numel())](*args, **options)
-
-
-def launches_with_unpacked_options(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    launches(double, x, out, x.numel(), BLOCK=128, num_warps=4, launch_pdl=True)
-    return out
-
-
-def test_explain_reads_options_that_are_unpacked(make):
-    where = f"{__file__}:{launches.__code__.co_firstlineno + 1}"
-    text = opforge.explain(make(launches_with_unpacked_options))
-    assert f"\n  traces    raise where they launch double with launch_pdl ({where}), which" in text
-
-
 def test_explain_says_nothing_of_launches_that_traces_take(make):
     opaque = make(launches_with_options, mode="custom_op")
     assert "\n  traces " not in opforge.explain(opaque)
@@ -449,7 +434,7 @@ def test_explain_shows_what_an_undecorated_function_would_become():
 
 def fetched(x: Tensor, which: str) -> Tensor:
     out = torch.empty_like(x)
-    getattr(launching, which)[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+    operator.attrgetter(which)(launching)[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
     return out
 
 

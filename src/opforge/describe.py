@@ -19,7 +19,6 @@ def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:
         kernels=reading.body.kernels,
         unresolved=reading.body.unresolved,
         nested_ops=reading.body.nested_ops,
-        conditional=(*reading.body.conditional, *reading.backward.conditional),
     )
 
 
@@ -33,7 +32,7 @@ def info_of_definition(definition: Definition) -> OpInfo:
         fake_source=definition.fake.source,
         kernels=definition.transparency.kernels,
         notes=(*lowered.notes, *definition.transparency.notes),
-        backward_kernels=reading.backward.kernels,
+        backward_kernels=definition.transparency.backward_kernels,
     )
 
 

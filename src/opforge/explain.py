@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .model import MISSING, Decision, KernelRef, Leaf, Lowered, Node, OpInfo, Parameter
+from .model import (
+    LAUNCHED,
+    MENTIONED,
+    MISSING,
+    TRACED,
+    Decision,
+    KernelRef,
+    Leaf,
+    Lowered,
+    Node,
+    OpInfo,
+    Parameter,
+)
 from .notebook import html_table
 from .registration.register import Definition
 from .tuning.interpreted import unmeasured
@@ -120,7 +132,6 @@ def _refused_launches(info: OpInfo) -> Rows:
 def _found(info: OpInfo) -> Rows:
     rows = [("kernel", _kernel(ref)) for ref in info.kernels]
     rows += [("kernel", f"{_kernel(ref)}, in the backward") for ref in info.backward_kernels]
-    rows += [("kernel", f"{_kernel(ref)}, only if {ref.only_if}") for ref in info.conditional]
     for ref in info.kernels:
         if count := len(rows_of(ref.kernel)):
             rows.append(("tuning", f"{ref.name} has {count} rows in the tuning table"))
@@ -129,13 +140,22 @@ def _found(info: OpInfo) -> Rows:
         for ref in (*info.kernels, *info.backward_kernels)
         if unmeasured(ref.kernel)
     ]
-    rows += [("calls", f"{op} at {op.location}") for op in info.nested_ops]
+    rows += [
+        ("calls" if op.called else "names", f"{op} at {op.location}") for op in info.nested_ops
+    ]
     rows += [("unread", f"{u.name} at {u.location}: {u.why}") for u in info.unresolved]
     return rows
 
 
 def _kernel(ref: KernelRef) -> str:
-    return f"{ref.name} ({ref.location}), found via {ref.found_via}"
+    return f"{ref.name} ({ref.location}), {_GRADES[ref.grade]} {ref.found_via}"
+
+
+_GRADES = {
+    LAUNCHED: "launched by",
+    MENTIONED: "may be launched, though no trace has launched it yet:",
+    TRACED: "launched by a trace:",
+}
 
 
 def _place(fn: Any) -> str:

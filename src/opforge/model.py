@@ -232,14 +232,21 @@ class Lowered:
 
 SEEN_WHILE_TRACING = "seen while tracing"
 
+# What is known of a kernel: the text launches it, the text names it or leads to it, or, though the
+# text does not launch it, a trace did.
+Grade = Literal["launched", "mentioned", "traced"]
+LAUNCHED: Grade = "launched"
+MENTIONED: Grade = "mentioned"
+TRACED: Grade = "traced"
+
 
 @dataclass(frozen=True)
 class KernelRef:
-    """A Triton kernel that an op launches.
+    """A Triton kernel that an op launches, or may launch; `grade` says which.
 
     `kernel` is what is launched, for example an Autotuner; `location` is where its function is
-    defined; `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
-    `only_if` is empty unless a decorator chooses a backend at run time: "AscendBackend is active".
+    defined; `found_via` says how the body reaches it: "scale_kernel[...] in launch (ops.py:12)",
+    or "named in launch (ops.py:9), through host".
     `dropped` has the options of its launches that a graph cannot hold, each with its line:
     "launch_pdl (ops.py:12)".
     """
@@ -248,13 +255,13 @@ class KernelRef:
     kernel: Any
     location: str
     found_via: str
-    only_if: str = ""
+    grade: Grade = LAUNCHED
     dropped: tuple[str, ...] = ()
 
     @property
-    def seen_while_tracing(self) -> bool:
-        """Whether reading the body did not find it."""
-        return self.found_via == SEEN_WHILE_TRACING
+    def is_certain(self) -> bool:
+        """Whether the body's text launches it, or a trace did."""
+        return self.grade != MENTIONED
 
 
 @dataclass(frozen=True)
@@ -267,19 +274,21 @@ class Unresolved:
 
 
 class NestedOp(str):
-    """An operator that a body calls: its "ns::op" name, and where it is called.
+    """An operator that a body calls, or only names: its "ns::op" name, and where.
 
     `op` is the operator, or None while none of that name is registered.
     """
 
-    __slots__ = ("location", "op")
+    __slots__ = ("called", "location", "op")
+    called: bool
     location: str
     op: Any
 
-    def __new__(cls, name: str, location: str, op: Any = None) -> NestedOp:  # noqa: PYI034  # Self is 3.11's
+    def __new__(cls, name: str, location: str, op: Any = None, *, called: bool = True) -> NestedOp:  # noqa: PYI034  # Self is 3.11's
         self = super().__new__(cls, name)
         self.location = location
         self.op = op
+        self.called = called
         return self
 
     @property
@@ -289,18 +298,16 @@ class NestedOp(str):
 
 @dataclass(frozen=True)
 class Discovery:
-    """What reading a function found, without running it; iterating gives the kernels.
+    """What a function leads to, read without running it; iterating gives the kernels.
 
-    `unbound` are names that functions read but nothing binds yet; what they will be bound to may
-    launch kernels. `conditional` are the kernels of backends that a decorator may choose at run
-    time over the function it wraps; those are not read for anything else.
+    `unresolved` says where reading could not follow. `unbound` are names that functions read but
+    nothing binds yet; what they will be bound to may launch kernels.
     """
 
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     nested_ops: tuple[NestedOp, ...] = ()
     unbound: tuple[Unresolved, ...] = ()
-    conditional: tuple[KernelRef, ...] = ()
 
     def __iter__(self) -> Iterator[KernelRef]:
         return iter(self.kernels)
@@ -314,20 +321,18 @@ class Discovery:
             "operator": self.nested_ops,
             "unresolved call": self.unresolved,
             "unbound name": self.unbound,
-            "conditional kernel": self.conditional,
         }
         rest = [counted(len(found), noun) for noun, found in others.items() if found]
         return f"<Discovery: {', '.join([counted(len(self), 'kernel') + names, *rest])}>"
 
     def _repr_html_(self) -> str:
-        rows = [("kernel", ref.name, ref.location, ref.found_via) for ref in self.kernels]
+        rows = [
+            ("kernel" if ref.is_certain else "kernel, maybe", ref.name, ref.location, ref.found_via)
+            for ref in self.kernels
+        ]
         rows += [("operator", op.name, op.location, "") for op in self.nested_ops]
         rows += [("unresolved", u.name, u.location, u.why) for u in self.unresolved]
         rows += [("unbound", u.name, u.location, u.why) for u in self.unbound]
-        rows += [
-            (f"kernel, only if {ref.only_if}", ref.name, ref.location, ref.found_via)
-            for ref in self.conditional
-        ]
         return html_table("Discovery", ("", "name", "location", ""), rows)
 
 
@@ -367,9 +372,8 @@ class Reading:
 
     @property
     def found(self) -> tuple[KernelRef, ...]:
-        """All kernels that may be launched, in the backward and by other backends too."""
-        body, backward = self.body, self.backward
-        return (*body, *backward, *body.conditional, *backward.conditional)
+        """All kernels that may be launched, in the backward too."""
+        return (*self.body, *self.backward)
 
     @property
     def is_open(self) -> bool:
@@ -383,14 +387,12 @@ class Reading:
     @property
     def may_launch(self) -> bool:
         found = self.body
-        certain = (found.kernels, found.unresolved, found.unbound)
-        return any((*certain, found.conditional, self.nested))
+        return any((found.kernels, found.unresolved, found.unbound, self.nested))
 
     @property
     def backward_may_launch(self) -> bool:
         found = self.backward
-        certain = (found.kernels, found.unresolved, found.unbound, found.nested_ops)
-        return any((*certain, found.conditional))
+        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
 
 
 @dataclass(frozen=True)
@@ -424,7 +426,6 @@ class OpInfo:
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = ()
     backward_kernels: tuple[KernelRef, ...] = ()
-    conditional: tuple[KernelRef, ...] = ()
     # What a loaded library does for it; empty if none was loaded.
     native: str = ""
 

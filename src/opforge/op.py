@@ -79,7 +79,7 @@ class Options:
     tags: torch.Tag | Sequence[torch.Tag] = ()
     mode: Mode = "auto"
     kernels: Sequence[Any] = ()
-    max_depth: int = 5
+    max_depth: int = 8
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
 
@@ -133,7 +133,7 @@ def op(
     tags: torch.Tag | Sequence[torch.Tag] = (),
     mode: Mode = "auto",
     kernels: Sequence[Any] = (),
-    max_depth: int = 5,
+    max_depth: int = 8,
     compute_sensitive: bool = False,
     subgraph_boundary: bool = False,
 ) -> Any:
@@ -319,9 +319,9 @@ def _reader(asked: _Asked) -> BodyReader:
     options = asked.options
     depth = options.max_depth
     if not isinstance(depth, int) or isinstance(depth, bool):
-        raise BadOption(f"max_depth must be an integer, got {depth!r}", fix="max_depth=5")
+        raise BadOption(f"max_depth must be an integer, got {depth!r}", fix="max_depth=8")
     if depth < 0:
-        raise BadOption(f"max_depth must not be negative, got {depth}", fix="max_depth=5")
+        raise BadOption(f"max_depth must not be negative, got {depth}", fix="max_depth=8")
     callbacks = (options.backward, options.setup_context)
     return BodyReader(
         name=asked.name,
@@ -576,8 +576,8 @@ def _with_native(entry: Entry, said: str, tuning: str | os.PathLike[str] | None)
     return said.adding([("native", line) for line in told_of(entry, tuning)])
 
 
-def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
-    """The Triton kernels and the operators that a function launches, without running it.
+def find_kernels(fn: Any, max_depth: int = 8) -> Discovery:
+    """The Triton kernels and the operators that a function may launch, without running it.
 
         @triton.jit
         def scale_kernel(x, out, n, BLOCK: tl.constexpr): ...
@@ -589,13 +589,13 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
         [k.name for k in find_kernels(scale)]  # ['scale_kernel']
 
-    The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
-    several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
-    that could not be followed, and `unbound` the names that are not bound yet. `conditional` has
-    the kernels of other backends, if a decorator chooses one at run time. For an op, the
-    function behind it is read.
+    Whatever its names lead to is read too, `max_depth` calls deep: helpers, classes, tables, what
+    a decorator wraps. A kernel's `grade` is "launched" where a text launches it
+    (`kernel[grid](...)`) and "mentioned" where one only names it; `found_via` says where.
+    `nested_ops` has the operators, `unresolved` what could not be followed, and `unbound` the names
+    that are not bound yet. For an op, the function behind it is read.
     """
-    from .analysis.discovery.kernels import find_kernels as read  # noqa: PLC0415  # as elsewhere
+    from .analysis.find import find_kernels as read  # noqa: PLC0415  # as elsewhere
 
     entry = registry.find_operator(fn)
     return read(fn if entry is None else entry.fn, max_depth)

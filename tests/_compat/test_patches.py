@@ -266,7 +266,6 @@ ALLOWED = {
     "output": "a node of a graph that is opforge's to split",
     "prototype": "a function that was made a line before",
     "self.module": "a graph that is opforge's to split",
-    "setattr(owner, self.name, found)": "a value of discovery, which keeps an answer about itself",
     "sys.modules[__name__]": "the module itself, which shows its functions alone",
     "sys.modules['opforge']": "opforge itself, in a program that does not have it on its path",
     "sys.modules['sitecustomize']": "the user's own, which opforge's stands before",

@@ -1,17 +1,21 @@
 """The table from what a body has to how its op is registered, cell by cell."""
 
+from dataclasses import replace
+
 import pytest
 
 from opforge.analysis.mode import Facts, decide
 from opforge.errors import ModeRefused, OpforgeError
-from opforge.model import KernelRef, NestedOp
+from opforge.model import MENTIONED, KernelRef, NestedOp
 
 KERNEL = KernelRef("silu_kernel", object(), "ops.py:3", "silu_kernel[grid] in silu (ops.py:9)")
 OTHER = KernelRef("gelu_kernel", object(), "ops.py:30", "kernels=")
 CLEAR = NestedOp("lib::clear", "ops.py:12", object())
 WALL = NestedOp("lib::wall", "ops.py:14", object())
 ABSENT = NestedOp("lib::absent", "ops.py:16")
+NAMED = KernelRef("tanh_kernel", object(), "ops.py:50", "named in act (ops.py:60)", MENTIONED)
 
+ALL = Facts(kernels=(KERNEL,), transparent=(CLEAR,), opaque=(WALL,))
 ROWS = {
     "kernels": Facts(kernels=(KERNEL,)),
     "kernels and transparent": Facts(kernels=(KERNEL,), transparent=(CLEAR,)),
@@ -19,7 +23,11 @@ ROWS = {
     "transparent and opaque": Facts(transparent=(CLEAR,), opaque=(WALL,)),
     "opaque": Facts(opaque=(WALL,)),
     "kernels and opaque": Facts(kernels=(KERNEL,), opaque=(WALL,)),
-    "all three": Facts(kernels=(KERNEL,), transparent=(CLEAR,), opaque=(WALL,)),
+    "all three": ALL,
+    "mentioned": Facts(mentioned=(NAMED,)),
+    "mentioned and transparent": Facts(mentioned=(NAMED,), transparent=(CLEAR,)),
+    "mentioned and opaque": Facts(mentioned=(NAMED,), opaque=(WALL,)),
+    "mentioned and all three": replace(ALL, mentioned=(NAMED,)),
     "neither": Facts(),
 }
 TABLE = {
@@ -30,6 +38,10 @@ TABLE = {
     "opaque": ("custom_op", "refused"),
     "kernels and opaque": ("refused", "refused"),
     "all three": ("refused", "refused"),
+    "mentioned": ("triton_op", "triton_op"),
+    "mentioned and transparent": ("triton_op", "triton_op"),
+    "mentioned and opaque": ("custom_op", "refused"),
+    "mentioned and all three": ("refused", "refused"),
     "neither": ("custom_op", "refused"),
 }
 CELLS = [
@@ -74,11 +86,20 @@ def test_opaque_and_none_are_always_given_when_asked(row, asked):
         ("transparent", "transparent ops"),
         ("transparent and opaque", "transparent ops and opaque ops"),
         ("opaque", "opaque ops"),
+        ("mentioned", "kernels"),
         ("neither", "neither kernels nor operators"),
     ],
 )
 def test_a_decision_says_what_the_body_has(row, cell):
     assert decide(ROWS[row], "auto").cell == cell
+
+
+def test_kernels_that_are_only_mentioned_may_be_launched():
+    assert "may launch tanh_kernel" in decide(ROWS["mentioned"], "auto").reason
+    assert "launches tanh_kernel" not in decide(ROWS["mentioned"], "auto").reason
+    both = Facts(kernels=(KERNEL,), mentioned=(NAMED,))
+    assert "it launches silu_kernel" in decide(both, "auto").reason
+    assert "only names tanh_kernel" in decide(ROWS["mentioned and opaque"], "auto").reason
 
 
 def test_a_barrier_is_refused_by_name_and_location_with_every_way_out():
@@ -115,32 +136,27 @@ def test_triton_op_without_kernels_says_how_to_name_them():
     ("row", "mode"), [("transparent", "triton_op"), ("transparent and opaque", "custom_op")]
 )
 def test_mode_none_is_not_chosen_where_something_would_be_lost(row, mode):
-    facts = Facts(ROWS[row].kernels, ROWS[row].transparent, ROWS[row].opaque, lost="its backward")
-    decision = decide(facts, "auto")
+    decision = decide(replace(ROWS[row], lost="its backward"), "auto")
     assert decision.mode == mode
     assert "mode 'none' would lose its backward" in decision.reason
 
 
 def test_options_that_would_be_lost_matter_only_for_mode_none():
     for row in ("kernels", "opaque", "neither"):
-        facts = Facts(ROWS[row].kernels, opaque=ROWS[row].opaque, lost="its backward")
-        assert decide(facts, "auto").mode == TABLE[row][0]
+        assert decide(replace(ROWS[row], lost="its backward"), "auto").mode == TABLE[row][0]
 
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("asked", ["auto", "triton_op"])
 def test_the_interpreter_makes_everything_opaque(row, asked):
-    facts = ROWS[row]
-    decision = decide(
-        Facts(facts.kernels, facts.transparent, facts.opaque, interpreted=True), asked
-    )
+    decision = decide(replace(ROWS[row], interpreted=True), asked)
     assert decision.mode == "custom_op"
     assert "TRITON_INTERPRET=1" in decision.reason
     assert decision.warning == ""
 
 
 def test_a_kernel_that_no_graph_holds_makes_the_op_opaque_with_one_warning():
-    facts = Facts((KERNEL, OTHER), barred=((OTHER, "its autotuner has a pre_hook"),))
+    facts = Facts(kernels=(KERNEL, OTHER), barred=((OTHER, "its autotuner has a pre_hook"),))
     for asked in ("auto", "triton_op"):
         decision = decide(facts, asked)
         assert decision.mode == "custom_op"
@@ -152,14 +168,14 @@ def test_a_kernel_that_no_graph_holds_makes_the_op_opaque_with_one_warning():
 
 
 def test_a_gluon_kernel_is_opaque_without_a_warning_unless_triton_op_was_asked():
-    facts = Facts((KERNEL,), barred=((KERNEL, "it is a Gluon kernel"),))
+    facts = Facts(kernels=(KERNEL,), barred=((KERNEL, "it is a Gluon kernel"),))
     assert decide(facts, "auto").mode == "custom_op"
     assert decide(facts, "auto").warning == ""
     assert "Gluon" in decide(facts, "triton_op").warning
 
 
 def test_a_decision_names_the_kernels_and_what_would_change_it():
-    decision = decide(Facts((KERNEL, OTHER)), "auto")
+    decision = decide(Facts(kernels=(KERNEL, OTHER)), "auto")
     assert "it launches silu_kernel, gelu_kernel" in decision.reason
     assert "mode='custom_op'" in decision.change
     assert "mode='triton_op'" in decide(ROWS["transparent"], "auto").change

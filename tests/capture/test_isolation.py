@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import operator
 import threading
 import warnings
 
@@ -20,6 +21,7 @@ from support.launching import biased, double, graph_of, kernel_names, launches, 
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
+HOOKED = triton.autotune(launching.CONFIGS, key=["n"], pre_hook=lambda args, **_: None)(double)
 
 
 def opforge_warnings(call):
@@ -32,13 +34,13 @@ def opforge_warnings(call):
 def fetched(x: Tensor, which: str) -> Tensor:
     out, again = torch.empty_like(x), torch.empty_like(x)
     double[(8,)](x, out, x.numel(), BLOCK=128)
-    getattr(launching, which)[(8,)](out, None, again, x.numel(), BLOCK=128)
+    operator.attrgetter(which)(launching)[(8,)](out, None, again, x.numel(), BLOCK=128)
     return again
 
 
 def only_fetched(x: Tensor, which: str) -> Tensor:
     out = torch.empty_like(x)
-    getattr(launching, which)[(8,)](x, out, x.numel(), BLOCK=128)
+    operator.attrgetter(which)(launching)[(8,)](x, out, x.numel(), BLOCK=128)
     return out
 
 
@@ -68,7 +70,7 @@ def test_a_missed_kernel_is_in_info_and_in_the_cache_key(op_name):
     assert found["double"].found_via != "seen while tracing"
     assert biased in triton_ops_to_kernels[name]
     assert double in triton_ops_to_kernels[name]
-    assert "found via seen while tracing" in opforge.explain(op)
+    assert "launched by a trace: seen while tracing" in opforge.explain(op)
 
 
 def test_naming_the_kernel_ends_the_warning(op_name):
@@ -88,6 +90,36 @@ def test_an_op_whose_only_kernel_was_missed_is_opaque_and_says_so(op_name):
     assert targets(graphs[0]) == [op]
 
 
+TABLE = {"double": double, "hooked": HOOKED}
+
+
+def picked(x: Tensor, which: str) -> Tensor:
+    out = torch.empty_like(x)
+    pick = TABLE.get(which)
+    pick[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def test_a_trace_tells_which_of_the_kernels_that_are_only_mentioned_is_launched(op_name):
+    op = opforge.op(picked, name=op_name())
+    assert opforge.info(op).mode == "triton_op"
+    assert "it may launch double" in opforge.info(op).reason
+    assert "no trace has launched it yet" in opforge.explain(op)
+    assert kernel_names(graph_of(op, x, "double")) == ["double"]
+    grades = {id(ref.kernel): ref.grade for ref in opforge.info(op).kernels}
+    assert grades == {id(double): "traced", id(HOOKED): "mentioned"}
+
+
+def test_an_op_whose_trace_launches_what_no_graph_can_hold_becomes_opaque(op_name):
+    op = opforge.op(picked, name=op_name())
+    graphs = []
+    [text] = opforge_warnings(lambda: graphs.extend(graph_of(op, x, "hooked") for _ in range(2)))
+    assert "opaque to the compiler from now on" in text
+    assert "its autotuner has a pre_hook" in text
+    assert [targets(graph) for graph in graphs] == [[op]] * 2
+    assert opforge.info(op).mode == "custom_op"
+
+
 def test_an_op_that_is_opaque_on_request_does_not_warn_about_its_launches(op_name):
     op = opforge.op(only_fetched, name=op_name(), mode="custom_op")
     assert opforge_warnings(lambda: graph_of(op, x, "double")) == []
@@ -96,7 +128,7 @@ def test_an_op_that_is_opaque_on_request_does_not_warn_about_its_launches(op_nam
 def two_of_one(x: Tensor, which: str) -> Tensor:
     out, again = torch.empty_like(x), torch.empty_like(x)
     double[(8,)](x, out, x.numel(), BLOCK=128)
-    getattr(launching, which)[(8,)](out, again, x.numel())
+    operator.attrgetter(which)(launching)[(8,)](out, again, x.numel())
     return again
 
 

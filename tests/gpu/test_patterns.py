@@ -15,13 +15,16 @@ def fresh_compiler():
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
 def test_it_is_transparent_and_right_in_eager_and_compiled(pattern, op_name):
-    @opforge.op(op_name(), max_depth=6)
+    @opforge.op(op_name())
     def host(x: Tensor) -> Tensor:
         return pattern.fn(x)
 
     assert opforge.info(host).mode == "triton_op"
-    assert {id(k.kernel) for k in opforge.info(host).kernels} == set(map(id, pattern.kernels))
+    named = {id(ref.kernel) for ref in opforge.info(host).kernels}
+    assert named >= {id(kernel) for kernel in pattern.kernels}
     x = torch.randn(1000, device="cuda")
     torch.testing.assert_close(host(x), x * pattern.factor)
     compiled = torch.compile(lambda t: host(t) + 1, fullgraph=True)
     torch.testing.assert_close(compiled(x), x * pattern.factor + 1)
+    traced = {id(ref.kernel) for ref in opforge.info(host).kernels if ref.is_certain}
+    assert traced >= {id(kernel) for kernel in pattern.kernels}

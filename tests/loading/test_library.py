@@ -306,7 +306,7 @@ import opforge
 ops = opforge.load({str(dist)!r}, host_memory=True, adapter={adapter})
 assert torch.ops.demo.add(torch.ones(2, 3), torch.ones(2, 3)).shape == (2, 3)
 assert len(standin.launches) == 1
-assert "opforge.analysis.discovery.kernels" not in sys.modules
+assert "opforge.analysis.find" not in sys.modules
 assert not any(m.startswith(("triton", "torch._dynamo", "torch._inductor")) for m in sys.modules)
 """)
     assert done.returncode == 0, done.stderr

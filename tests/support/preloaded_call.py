@@ -35,7 +35,7 @@ WITH_COMPILER = (
 )
 WITH_OPFORGE = (
     f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
-    "opforge.check.run opforge.loading.attach opforge.analysis.discovery.kernels rich.console "
+    "opforge.check.run opforge.loading.attach opforge.analysis.find rich.console "
     "rich.table rich.progress"
 )
 # What OPFORGE_TEST_IMPORTS may name; any other text is the modules themselves.

@@ -1,30 +1,56 @@
-"""Finds instructions in Python's bytecode.
+"""Reads Python's bytecode, at a tenth of the time that `dis` takes.
 
-`dis` takes longer than parsing the function; `bytes.find` takes next to no time.
+Inline caches are zeros, and so is the opcode of one.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 import types
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 EXTENDED = dis.opmap["EXTENDED_ARG"]
-_LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
-# Since Python 3.11 the lowest bit of LOAD_GLOBAL's argument says whether a null is pushed too.
-_GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0
+_LOAD_GLOBAL, _LOAD_ATTR = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_ATTR"]
+_LOAD_NAME, _IMPORT_NAME = dis.opmap["LOAD_NAME"], dis.opmap["IMPORT_NAME"]
+# Lowest bits of an argument that say whether something is pushed, too.
+_SHIFTS = {
+    _LOAD_GLOBAL: 1 if sys.version_info >= (3, 11) else 0,
+    _LOAD_ATTR: 1 if sys.version_info >= (3, 12) else 0,
+}
 
 
 def globals_read(code: types.CodeType) -> list[str]:
     """Global names that a function reads, without the functions nested in it."""
-    read = arguments(code, _LOAD_GLOBAL)
-    return list(dict.fromkeys(code.co_names[argument >> _GLOBAL_SHIFT] for _, argument in read))
+    return _names(code, _LOAD_GLOBAL)
+
+
+def names_read(code: types.CodeType) -> list[str]:
+    """Names that the body of a class reads: its own, or global ones."""
+    return _names(code, _LOAD_NAME)
+
+
+def imports(code: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The modules that code imports, each with its leading dots."""
+    if _IMPORT_NAME in code.co_code[::2]:
+        listed = steps(code)
+        for at, step in enumerate(listed):
+            if step.opcode == _IMPORT_NAME:
+                level = operand(code, listed[at - 2])
+                yield operand(code, step), level if isinstance(level, int) else 0
+
+
+def _names(code: types.CodeType, opcode: int) -> list[str]:
+    shift = _SHIFTS.get(opcode, 0)
+    read = (code.co_names[argument >> shift] for _, argument in arguments(code, opcode))
+    return list(dict.fromkeys(read))
 
 
 def arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
     """(offset, argument) of every instruction with an opcode."""
-    raw = code.co_code  # inline caches are zeros, and no opcode asked for is 0
+    raw = code.co_code
     opcodes = raw[::2]
     at = opcodes.find(opcode)
     while at >= 0:
@@ -35,3 +61,107 @@ def arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
             before, shift = before - 1, shift + 8
         yield 2 * at, argument
         at = opcodes.find(opcode, at + 1)
+
+
+class Step(NamedTuple):
+    """One instruction."""
+
+    opcode: int
+    argument: int
+    offset: int
+
+    @property
+    def effect(self) -> int:
+        """How much higher the stack is behind it, where it does not jump."""
+        return _effect(self.opcode, self.argument)
+
+
+@functools.cache
+def _effect(opcode: int, argument: int) -> int:
+    has_argument = opcode >= dis.HAVE_ARGUMENT
+    return dis.stack_effect(opcode, argument if has_argument else None, jump=False)
+
+
+def steps(code: types.CodeType) -> list[Step]:
+    """The instructions of code but those that do nothing."""
+    raw, extended = code.co_code, 0
+    listed: list[Step] = []
+    for at, opcode in enumerate(raw[::2]):
+        if opcode in _IDLE:
+            continue
+        argument = raw[2 * at + 1] | extended
+        extended = 0
+        if opcode == EXTENDED:
+            extended = argument << 8
+        elif opcode in _PAIRS:
+            first, second = _PAIRS[opcode]
+            listed += Step(first, argument >> 4, 2 * at), Step(second, argument & 15, 2 * at)
+        else:
+            listed.append(Step(opcode, argument, 2 * at))
+    return listed
+
+
+def operand(code: types.CodeType, step: Step) -> Any:
+    """The name or the constant that an instruction is about; None if there is none."""
+    opcode, argument = step.opcode, step.argument
+    if opcode in _WITH_NAME:
+        return code.co_names[argument >> _SHIFTS.get(opcode, 0)]
+    if opcode in _WITH_CONSTANT:
+        return code.co_consts[argument]
+    if opcode in _WITH_VARIABLE:
+        if sys.version_info >= (3, 11):
+            return code._varname_from_oparg(argument)  # type: ignore[attr-defined]
+        is_local = opcode in dis.haslocal
+        return (code.co_varnames if is_local else code.co_cellvars + code.co_freevars)[argument]
+    return argument if dis.opname[opcode] == "LOAD_SMALL_INT" else None
+
+
+def line(code: types.CodeType, step: Step) -> int:
+    lines = (n for start, end, n in code.co_lines() if start <= step.offset < end and n)
+    return next(lines, code.co_firstlineno)
+
+
+def opcodes(*names: str) -> frozenset[int]:
+    """The opcodes of those instructions that this Python has."""
+    return frozenset(dis.opmap[name] for name in names if name in dis.opmap)
+
+
+# What pushes a name's value: an attribute's, a local one, one from outside of the function.
+ATTRIBUTES = opcodes("LOAD_ATTR", "LOAD_METHOD")
+LOCALS = opcodes("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+OUTSIDE = opcodes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+NAMES = LOCALS | OUTSIDE
+STORES = opcodes("STORE_FAST", "STORE_DEREF")
+IMPORTS = opcodes("IMPORT_NAME", "IMPORT_FROM")
+CONSTANT = opcodes("LOAD_CONST", "LOAD_SMALL_INT")
+COPIES = opcodes("COPY", "DUP_TOP")
+# The tuple of a call's keywords.
+KEYWORDS = opcodes("KW_NAMES", "LOAD_CONST")
+NULL = opcodes("PUSH_NULL")
+CALLS = opcodes(*(n for n in dis.opmap if n.startswith("CALL") and "INTRINSIC" not in n))
+_SUBSCRIPT = opcodes("BINARY_SUBSCR")
+_BINARY = opcodes("BINARY_OP")
+
+
+def is_import(step: Step) -> bool:
+    """Whether it imports a module; IMPORT_FROM takes something of one."""
+    return step.opcode == _IMPORT_NAME
+
+
+def is_subscript(step: Step) -> bool:
+    # Since Python 3.14 it is a binary operator, the 26th.
+    return step.opcode in _SUBSCRIPT or (step.argument == 26 and step.opcode in _BINARY)
+
+
+_OF_VARIABLES = ("LOAD_FAST", "LOAD_FAST_BORROW", "STORE_FAST")
+# Since Python 3.13 one instruction may be two, each about a variable.
+_PAIRS = {
+    dis.opmap[f"{first}_{second}"]: (dis.opmap[first], dis.opmap[second])
+    for first in _OF_VARIABLES
+    for second in _OF_VARIABLES
+    if f"{first}_{second}" in dis.opmap
+}
+_IDLE = opcodes("CACHE", "NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS")
+_WITH_NAME = frozenset(dis.hasname)
+_WITH_CONSTANT = frozenset(dis.hasconst)
+_WITH_VARIABLE = frozenset((*dis.haslocal, *dis.hasfree))

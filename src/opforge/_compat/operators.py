@@ -33,9 +33,9 @@ _NAMES: dict[type[Any], Callable[[Any], str]] = {
     CustomOpDef: lambda op: str(op._qualname),
     HigherOrderOperator: lambda op: f"higher_order::{op.name()}",
 }
-# What names the objects of a class. It is cached because every called function is asked, and one
-# kind is an abstract class, where issubclass is slow. Keyed by id, because hashing a class may run
-# its metaclass's code; the class is kept, so that its id is not reused.
+# What names the objects of a class, cached because every called function is asked. Keyed by id,
+# because hashing a class may run its metaclass's code; the class is kept, so that its id is not
+# reused.
 _kinds: dict[int, tuple[type[Any], Callable[[Any], str] | None]] = {}
 
 
@@ -67,7 +67,9 @@ def operator_name(value: Any) -> str | None:
     cls = type(value)
     known = _kinds.get(id(cls))
     if known is None:
-        named = next((name for kind, name in _NAMES.items() if issubclass(cls, kind)), None)
+        # Past `issubclass`, which hashes a class where the other one is abstract.
+        bases = {*map(id, type.__getattribute__(cls, "__mro__"))}
+        named = next((name for kind, name in _NAMES.items() if id(kind) in bases), None)
         known = _kinds[id(cls)] = (cls, named)
     return None if known[1] is None else known[1](value)
 

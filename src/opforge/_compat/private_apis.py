@@ -30,7 +30,7 @@ FEATURES = {
     "AOTInductor packages": ("aoti",),
     "checks": ("checking",),
     "native libraries": (
-        "bytecode", "chance", "compiling", "driver", "host_caches", "host_files", "host_walk",
+        "chance", "compiling", "driver", "host_caches", "host_files", "host_walk",
         "promotion", "tracing",
     ),
     "tuning": ("advice", "autotuning"),
@@ -38,7 +38,8 @@ FEATURES = {
         "compiled", "described", "fake_backward", "inductor_kernels", "served",
     ),
     "kernels": (
-        "interpreter", "kernel_hash", "kernel_names", "patches", "settings", "tma", "value_text",
+        "bytecode", "interpreter", "kernel_hash", "kernel_names", "patches", "reach", "settings",
+        "tma", "value_text",
     ),
 }  # fmt: skip
 _OWN = ("__init__", "private_apis")

@@ -8,7 +8,16 @@ from typing import Any, Protocol
 
 from .. import _compat
 from ..errors import BadOption, ModeRefused, NotAKernel
-from ..model import Decision, Discovery, KernelRef, NestedOp, OpInfo, Reading
+from ..model import (
+    LAUNCHED,
+    MENTIONED,
+    Decision,
+    Discovery,
+    KernelRef,
+    NestedOp,
+    OpInfo,
+    Reading,
+)
 from .mode import Facts, decide
 
 _kernels = _compat.kernels
@@ -62,6 +71,8 @@ class BodyReader:
 
     def _found(self) -> tuple[Discovery, Discovery]:
         body = self._kernels_in(self.fn)
+        if self._may_be_barred(body):
+            body = self._kernels_in(self.fn, by_calls=True)
         known = {id(ref.kernel) for ref in body}
         added = tuple(ref for ref in self.given if id(ref.kernel) not in known)
         body = replace(
@@ -71,20 +82,28 @@ class BodyReader:
         )
         return body, _joined([self._kernels_in(fn) for fn in self.callbacks])
 
-    def _kernels_in(self, fn: Any) -> Discovery:
-        # Imported here: it is half of opforge, and an op that a library serves is never read.
-        from .discovery.kernels import find_kernels  # noqa: PLC0415
+    def _may_be_barred(self, body: Discovery) -> bool:
+        """Whether something in it would keep the compiler from seeing through the op."""
+        return any(op.called and not self._is_transparent(op) for op in body.nested_ops) or any(
+            ref.grade == LAUNCHED and _compat.launches.unsupported(ref.kernel) for ref in body
+        )
 
-        return find_kernels(fn, self.max_depth)
+    def _kernels_in(self, fn: Any, *, by_calls: bool = False) -> Discovery:
+        # Imported here: an op that a library serves is never read.
+        from .find import find_kernels  # noqa: PLC0415
+
+        return find_kernels(fn, self.max_depth, by_calls=by_calls)
 
     def _facts(self, body: Discovery, pending: tuple[NestedOp, ...] = ()) -> Facts:
-        called = [op for op in body.nested_ops if op not in pending]
-        transparent = tuple(op for op in called if self._is_transparent(op))
-        barred = [(r, _compat.launches.unsupported(r.kernel)) for r in body]
+        named = [op for op in body.nested_ops if op not in pending]
+        transparent = tuple(op for op in named if op.called and self._is_transparent(op))
+        launched = tuple(ref for ref in body if ref.grade == LAUNCHED)
+        barred = [(r, _compat.launches.unsupported(r.kernel)) for r in launched]
         return Facts(
-            kernels=body.kernels,
+            kernels=launched,
+            mentioned=tuple(ref for ref in body if ref.grade == MENTIONED),
             transparent=transparent,
-            opaque=tuple(op for op in called if op not in transparent),
+            opaque=tuple(op for op in named if op.called and op not in transparent),
             interpreted=any(_kernels.is_interpreted(r.kernel) for r in body),
             barred=tuple((r, why) for r, why in barred if why),
             lost=self.lost,
@@ -146,5 +165,4 @@ def _joined(found: Sequence[Discovery]) -> Discovery:
         tuple(u for d in found for u in d.unresolved),
         tuple(op for d in found for op in d.nested_ops),
         tuple(u for d in found for u in d.unbound),
-        tuple(ref for d in found for ref in d.conditional),
     )

@@ -15,11 +15,14 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 class Facts:
     """What was found in a body.
 
+    `kernels` and `opaque` are what its text launches and calls; `mentioned` are kernels that it
+    only names, and `transparent` the operators that it calls or names.
     `barred` are kernels that a graph cannot hold, each with the reason; `lost` is what would be
     lost if the function were returned as it is ("its backward").
     """
 
     kernels: tuple[KernelRef, ...] = ()
+    mentioned: tuple[KernelRef, ...] = ()
     transparent: tuple[NestedOp, ...] = ()
     opaque: tuple[NestedOp, ...] = ()
     interpreted: bool = False
@@ -29,7 +32,7 @@ class Facts:
     @property
     def cell(self) -> str:
         found = {
-            "kernels": self.kernels,
+            "kernels": (*self.kernels, *self.mentioned),
             "transparent ops": self.transparent,
             "opaque ops": self.opaque,
         }
@@ -55,20 +58,26 @@ def _decide(facts: Facts, asked: str) -> Decision:
         return _barred(facts, asked)
     if facts.opaque and (facts.kernels or asked == "triton_op"):
         raise _barrier(facts, asked)
-    if facts.kernels:
-        names = ", ".join(k.name for k in facts.kernels)
-        why = f"the compiler sees through it: it launches {names}"
-        return Decision("triton_op", why, change="mode='custom_op' makes it one opaque node")
+    if facts.kernels or (facts.mentioned and not facts.opaque):
+        return _seen_through(facts)
     if asked == "triton_op":
         return _without_kernels(facts)
     if facts.transparent:
         return _transparent_only(facts)
     if facts.opaque:
-        why = f"it calls opaque operators ({', '.join(facts.opaque)}) and launches no kernel"
+        named = f"only names {facts.mentioned[0].name}" if facts.mentioned else "launches no kernel"
+        why = f"it calls opaque operators ({', '.join(facts.opaque)}) and {named}"
         return Decision("custom_op", why)
     why = "opaque to the compiler, because no kernel was found in its body"
     change = "kernels=[...] names kernels that reading the body does not find"
     return Decision("custom_op", why, change=change)
+
+
+def _seen_through(facts: Facts) -> Decision:
+    names = ", ".join(ref.name for ref in facts.kernels or facts.mentioned)
+    why = f"it {'launches' if facts.kernels else 'may launch'} {names}"
+    change = "mode='custom_op' makes it one opaque node"
+    return Decision("triton_op", f"the compiler sees through it: {why}", change=change)
 
 
 def _barred(facts: Facts, asked: str) -> Decision:

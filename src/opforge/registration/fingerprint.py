@@ -15,18 +15,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import _compat
-from ..model import KernelRef
+from ..model import LAUNCHED, KernelRef
 from .dependence import constant_text, is_ours, named
 
 _kernels = _compat.kernels
 
 
 def op_fingerprint(fn: Any, kernels: Iterable[KernelRef] = ()) -> str:
-    """The hash of a function, and of kernels that its names may not lead to.
+    """The hash of a function, and of the kernels that its text launches.
 
-    Kernels that only a trace has found are left out: another process may not have traced.
+    Those that only a trace has launched are left out: another process may not have traced.
     """
-    found = [ref.kernel for ref in kernels if not ref.seen_while_tracing]
+    found = [ref.kernel for ref in kernels if ref.grade == LAUNCHED]
     lines = [line for each in _reached([fn], found) for line in _described(each)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

@@ -19,7 +19,16 @@ from ..errors import (
     warn,
 )
 from ..locks import fork_safe_lock
-from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
+from ..model import (
+    MENTIONED,
+    SEEN_WHILE_TRACING,
+    TRACED,
+    Decision,
+    FlatArgument,
+    KernelRef,
+    Lowered,
+    Reading,
+)
 from ..tuning.interpreted import choose_first
 from .dependence import cache_entries
 from .dispatch import is_overridden
@@ -67,7 +76,7 @@ class Transparency:
         self._seen: list[KernelRef] = []
         self._nested: list[Any] = []
         # By id; the kernels are kept, so that no new one gets the id of an old one.
-        self._known: dict[int, Any] = {}
+        self._launched: dict[int, Any] = {}
         self._fallen = ""
         self._warned: set[str] = set()
         self._lock = fork_safe_lock()
@@ -83,9 +92,10 @@ class Transparency:
                 if self._reading.is_open:
                     self._reading = self._read_located()
                 self._read_before = True
-                kernels = (*(r.kernel for r in self._reading.found), *self._reading.nested)
-                self._known.update({id(k): k for k in kernels})
-                for kernel in kernels:
+                # A trace tells of those that the text only names.
+                launched = (r.kernel for r in self._reading.found if r.is_certain)
+                for kernel in (*launched, *self._reading.nested):
+                    self._launched[id(kernel)] = kernel
                     choose_first(kernel)
                 self.publish()
                 if self._reading.decision.warning:
@@ -98,7 +108,15 @@ class Transparency:
 
     @property
     def kernels(self) -> tuple[KernelRef, ...]:
-        return (*self.reading.body, *self._seen)
+        return (*map(self._graded, self.reading.body), *self._seen)
+
+    @property
+    def backward_kernels(self) -> tuple[KernelRef, ...]:
+        return tuple(map(self._graded, self.reading.backward))
+
+    def _graded(self, ref: KernelRef) -> KernelRef:
+        is_news = ref.grade == MENTIONED and id(ref.kernel) in self._launched
+        return replace(ref, grade=TRACED) if is_news else ref
 
     @property
     def is_open(self) -> bool:
@@ -123,10 +141,12 @@ class Transparency:
     def launches(self, kernel: Any, *, inside: str) -> None:
         with self._lock:
             # Autotuners may share a function, but each has its own configs.
-            if id(kernel) in self._known:
+            if id(kernel) in self._launched:
                 return
-            self._known[id(kernel)] = kernel
+            self._launched[id(kernel)] = kernel
             choose_first(kernel)
+            if id(kernel) in {id(ref.kernel) for ref in self._reading.found}:
+                return
             if inside:
                 self._nested.append(kernel)
             elif not self._finds_now(kernel):
@@ -168,7 +188,7 @@ class Transparency:
         try:
             with mode, _compat.below_autograd(), self._captured(inputs=inputs) as run:
                 out = self.body(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # raised again, unless it is a host read
+        except Exception as error:  # noqa: BLE001  # raised again, unless the op becomes opaque
             wrote = [_compat.write_count(t) for t in inputs] != before
             self._become_opaque(error, wrote=wrote)
             trial.undo()
@@ -239,12 +259,17 @@ class Transparency:
         warn(f"{self.name} ({self.location}): {text}")
 
     def _become_opaque(self, error: Exception, *, wrote: bool) -> None:
-        """Make the op opaque if its body cannot be traced because it reads on the host.
+        """Make the op opaque if its body cannot be traced, which nobody could know before.
 
-        Any other error is raised again; so is one for which it is too late, with what to do.
+        That is so if the body reads on the host, or if a kernel that it only mentions cannot be in
+        a graph. Any other error is raised again; so is one for which it is too late, with what to
+        do.
         """
         read = _compat.fakes.host_read(error)
-        if not read:
+        by_launch = ""
+        if isinstance(error, CannotCapture) and not any(r.is_certain for r in self._reading.body):
+            by_launch = f"because of {error.what}"
+        if not read and not by_launch:
             raise error
         if self.decision.asked != "auto" or wrote or _compat.fakes.is_fake_kept(error):
             if isinstance(error, OpforgeError):
@@ -256,7 +281,8 @@ class Transparency:
                 fix="register the op opaque, mode='custom_op', and give fake=: a function with the "
                 "op's signature, which tracing then runs instead of the body",
             ).locate(self.name, self.location) from error
-        reason = f"torch cannot trace its body, because tensors have no values in a trace ({read})"
+        by_read = f"because tensors have no values in a trace ({read})"
+        reason = f"torch cannot trace its body, {by_read if read else by_launch}"
         self._fall(reason)
         self.warn(
             f"the op is opaque to the compiler from now on: {reason}. mode='custom_op' says so and "
@@ -295,7 +321,7 @@ class Transparency:
 
     def _add_missed(self, kernel: Any) -> None:
         name, where = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
-        self._seen.append(KernelRef(name, kernel, where, SEEN_WHILE_TRACING))
+        self._seen.append(KernelRef(name, kernel, where, SEEN_WHILE_TRACING, TRACED))
         if _kernels.is_interpreted(kernel):
             return
         mode = self.decision.mode

@@ -1,1 +1,0 @@
-"""Kernel discovery: which kernels and operators a function launches, found by reading it."""
