@@ -116,6 +116,20 @@ def operand(code: types.CodeType, step: Step) -> Any:
     return argument if dis.opname[opcode] == "LOAD_SMALL_INT" else None
 
 
+def chains(code: types.CodeType) -> Iterator[list[str]]:
+    """Names that code reads with their attributes: `torch.ops.ns.op` as a list of four.
+
+    Of something else than a name, only the attributes.
+    """
+    listed: list[list[str]] = [[]]
+    for step in steps(code):
+        if step.opcode in ATTRIBUTES:
+            listed[-1].append(operand(code, step))
+        else:
+            listed.append([operand(code, step)] if step.opcode in NAMES else [])
+    return filter(None, listed)
+
+
 def line(code: types.CodeType, step: Step) -> int:
     lines = (n for start, end, n in code.co_lines() if start <= step.offset < end and n)
     return next(lines, code.co_firstlineno)

@@ -204,8 +204,9 @@ class Walk:
         elif is_foreign_file(fn.__code__.co_filename):
             self._seen[key] = fn, owner
             # Of a decorator of others, only what it decorates counts.
-            for value in (*map(contents, fn.__closure__ or ()), fn.__dict__.get("__wrapped__")):
-                self._visit(value, cost=cost, owner=owner)
+            for cell in fn.__closure__ or ():
+                self.named(cell, "cell_contents", contents(cell), cost=cost, owner=owner)
+            self._visit(fn.__dict__.get("__wrapped__"), cost=cost, owner=owner)
         else:
             depth = 0 if above is None else above.depth + cost
             if depth > self.max_depth:
@@ -377,14 +378,7 @@ def mentions(code: types.CodeType) -> Mentions:
 
 def _operators_in(code: types.CodeType) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Chains of attributes such as `torch.ops.ns.op`: `("torch", ("ns", "op"))`."""
-    chains: list[list[str]] = [[]]
-    for step in bytecode.steps(code):
-        if step.opcode in bytecode.ATTRIBUTES:
-            chains[-1].append(bytecode.operand(code, step))
-        else:
-            is_name = step.opcode in bytecode.NAMES
-            chains.append([bytecode.operand(code, step)] if is_name else [])
-    for root, *attributes in filter(None, chains):
+    for root, *attributes in bytecode.chains(code):
         if attributes and (root == "ops" or attributes[0] == "ops"):
             found = attributes[attributes[0] == "ops" :]
             if found:
