@@ -13,7 +13,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import host_files, patches
+from . import patches
+from .process_state import host_line
 
 
 @contextlib.contextmanager
@@ -62,7 +63,7 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
     def profile(frame: types.FrameType, event: str, function: Any) -> None:
         if event == "c_call":
             asked = _asked(function)
-            where = host_files.host_line(frame) if asked else ""
+            where = host_line(frame) if asked else ""
             if where:
                 note(f"{asked} at {where}")
 

@@ -63,14 +63,14 @@ _REFUSALS = (
 
 def host_read(error: BaseException) -> str:
     """Where a body asked for what a tensor without values cannot tell; "" for other errors."""
-    from .host_files import is_leaf_file
+    from .reach import is_foreign_file
 
     # That of a heuristic is the cause of opforge's own error.
     for found in (error, error.__cause__):
         if found is None or not (is_fake_refusal(found) or is_fake_leak(found)):
             continue
         places = [(f.f_code.co_filename, line) for f, line in walk_tb(found.__traceback__)]
-        where = next((f"at {f}:{n}, " for f, n in reversed(places) if not is_leaf_file(f)), "")
+        where = next((f"at {f}:{n}, " for f, n in reversed(places) if not is_foreign_file(f)), "")
         return f"{where}{type(found).__name__}: {first_line(found).partition('. ')[0].rstrip('.')}"
     return ""
 

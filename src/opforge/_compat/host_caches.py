@@ -11,17 +11,23 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import gc
+import logging
 import sys
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from triton.runtime.jit import JITFunction
 
-from . import host_walk, patches, tracing
-from .host_walk import Holder, cache_in
+from . import kernels, patches, reach, tracing
 
-_ABSENT = object()
+CACHED: type[Any] = type(functools.cache(lambda: None))
+
+# Who holds a cache, and under which name: a dict's entry, a class's attribute, a closure's cell.
+Holder = tuple[Any, Any]
 
 
 class HostCaches:
@@ -29,89 +35,183 @@ class HostCaches:
 
     def __init__(self) -> None:
         self._functions: list[Any] = []
-        self._scopes: dict[Holder, patches.PatchScope] = {}
         self._loaded = 0
-        self._entered: contextlib.ExitStack | None = None
+        # The holder is kept, so that no other gets its id.
+        self.holders: dict[tuple[int, Any], Holder] = {}
 
     def include(self, function: Any) -> None:
         """Also pass by the caches that another function reaches."""
         if not any(function is known for known in self._functions):
             self._functions.append(function)
             self._loaded = self._loaded or len(sys.modules)
-            self._add(host_walk.reached([function]))
+            self._add(_Walk(function).holders)
 
     def chase(self, caches: Sequence[Any]) -> None:
         """Pass these by, too, whatever name the body has for them."""
-        self._add(host_walk.holders_of(caches))
+        self._add(_holders_of(caches))
 
     @contextlib.contextmanager
     def passed_by(self) -> Iterator[None]:
         """Let this thread compute what the caches would answer, once in this context."""
         if self._loaded != len(sys.modules):
             # Bodies import, too.
-            self._add(host_walk.reached(self._functions))
+            for function in self._functions:
+                self._add(_Walk(function).holders)
             self._loaded = len(sys.modules)
         token = _memory.set({})
+        _passing.append(self)
         try:
-            with contextlib.ExitStack() as self._entered:
-                for scope in self._scopes.values():
-                    self._entered.enter_context(scope)
+            with _PASSED_BY:
                 yield
         finally:
-            self._entered = None
+            _passing.remove(self)
             _memory.reset(token)
 
-    def _add(self, found: Iterable[Holder]) -> None:
-        for owner, name in found:
-            key = id(owner), name
-            if key not in self._scopes:
-                self._scopes[key] = _scopes.setdefault(key, _scope(owner, name))
-                if self._entered is not None:
-                    self._entered.enter_context(self._scopes[key])
+    def _add(self, holders: Iterable[Holder]) -> None:
+        self.holders.update(((id(owner), name), (owner, name)) for owner, name in holders)
+        if self in _passing:
+            _PASSED_BY.refresh()
 
 
-# One for each name, so that the last of several traces takes the replacement back. A scope keeps
-# the owner, so that no other object gets its id.
-_scopes: weakref.WeakValueDictionary[tuple[int, Any], patches.PatchScope] = (
-    weakref.WeakValueDictionary()
-)
-_memory: contextvars.ContextVar[dict[Any, Any] | None] = contextvars.ContextVar(
-    "opforge_host_caches", default=None
-)
+_passing: list[HostCaches] = []
 
 
-def _scope(owner: Any, name: Any) -> patches.PatchScope:
-    made = patches.Replacement(patches.HOST_CACHE, owner, name, _passing_by)
-    return patches.PatchScope(lambda: [made] if _is_there(owner, name) else [])
+def _replacements() -> Iterator[patches.Replacement]:
+    for owner, name in [holder for caches in [*_passing] for holder in caches.holders.values()]:
+        try:
+            value = patches.read(owner, name)
+        except (AttributeError, KeyError, ValueError):  # the name is gone
+            continue
+        if _has_cache(value):
+            yield patches.Replacement(patches.HOST_CACHE, owner, name, _passing_by)
 
 
-def _is_there(owner: Any, name: Any) -> bool:
-    """Whether a name stands for a cache still."""
-    try:
-        return cache_in(patches.read(owner, name)) is not None
-    except (AttributeError, KeyError, ValueError):
-        return False
+_PASSED_BY = patches.PatchScope(_replacements)
 
 
-# How often a thread that does not trace has called a cache by a replaced name.
-_handed_on: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+class _Walk(reach.Walk):
+    """Where the code of a function, and of those that it reaches, finds a cache.
+
+    Objects and classes are followed whole, as packages look their backends up by computed names.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.holders: list[Holder] = []
+        # The ids of objects, containers and classes; the walk keeps what it has seen.
+        self._opened: set[int] = set()
+        super().__init__(function, max_depth=sys.maxsize)
+        _met.update(v for v, _ in self._seen.values() if type(v) is CACHED and _is_watched(v))
+
+    def named(
+        self, holder: Any, name: Any, value: Any, *, cost: int = 1, owner: Any = None
+    ) -> None:
+        if _has_cache(value):
+            self.holders.append((holder, name))
+        self._visit(value, cost=cost, owner=owner)
+
+    def _visit(self, value: Any, *, cost: int = 1, owner: Any = None) -> None:
+        if id(value) not in self._opened:
+            super()._visit(value, cost=cost, owner=owner)
+
+    def _container(self, value: Any, cost: int) -> None:
+        self._opened.add(id(value))
+        super()._container(value, cost)
+
+    def _object(self, value: Any, cost: int) -> None:
+        self._opened.add(id(value))
+        if not isinstance(value, _CLOSED):
+            # Among what objects hold are the functions of decorators, tuners and heuristics.
+            self._visit(kernels.instance_dict(value), cost=cost)
+            self._visit(type(value), cost=cost)
+
+    def _own(self, owner: Any) -> None:
+        self._visit(owner, cost=0)
+
+    def _members(self, cls: type[Any], owner: Any, *, is_used: bool = True) -> None:
+        del owner, is_used
+        for base in type.__getattribute__(cls, "__mro__"):
+            if id(base) not in self._opened:
+                self._opened.add(id(base))
+                if not reach.is_foreign(base):
+                    for name, member in [*type.__getattribute__(base, "__dict__").items()]:
+                        self.named(base, name, member)
+
+
+# A trace calls nothing of a kernel itself, and adds the function of an operator that it meets. A
+# logger leads to all loggers.
+_CLOSED = (JITFunction, torch.Tensor, torch._ops.OperatorBase, logging.Logger)
+
+
+def _has_cache(value: Any) -> bool:
+    """Whether a class's or a module's entry is or contains a cache."""
+    while type(value) in _AROUND:
+        value = getattr(value, _AROUND[type(value)])
+    return type(value) in {CACHED, functools.cached_property}
+
+
+_AROUND: dict[type[Any], str] = {
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    property: "fget",
+    functools.partial: "func",
+}
+
+
+def _is_watched(cached: Any) -> bool:
+    code = getattr(cached.__wrapped__, "__code__", None)
+    return code is not None and not reach.is_foreign_file(code.co_filename)
+
+
+# Looking through all objects takes 20 ms, so it is done again only when modules were loaded.
+@functools.lru_cache(maxsize=1)
+def _all_caches(_loaded: int) -> weakref.WeakSet[Any]:
+    # An object refers to its type. Asking every object for its type here takes twice as long.
+    caches = (value for value in gc.get_referrers(CACHED) if type(value) is CACHED)
+    return weakref.WeakSet(filter(_is_watched, caches))
+
+
+# Those that code leads to, which may be younger.
+_met: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _holders_of(caches: Sequence[Any]) -> Iterator[Holder]:
+    """Every name that caches have anywhere, where it can be replaced."""
+    for holder in gc.get_referrers(*caches):
+        if isinstance(holder, types.CellType):
+            yield holder, "cell_contents"
+        elif isinstance(holder, dict):
+            owner = _class_with(holder) or holder
+            for name in [n for n, value in holder.items() if any(value is c for c in caches)]:
+                yield owner, name
+
+
+def _class_with(held: dict[Any, Any]) -> type[Any] | None:
+    """The class whose dict this is; only the class itself may change it."""
+    if "__module__" not in held or "__doc__" not in held:
+        return None
+    classes = (value for value in gc.get_referrers(held) if isinstance(value, type))
+    return next((c for c in classes if vars(c).keys() == held.keys()), None)
 
 
 class Answered:
     """Which caches of host code answered while it was watching, although a trace passes them by."""
 
     def __init__(self) -> None:
-        watched = {*host_walk.all_caches(len(sys.modules)), *host_walk.met}
+        watched = {*_all_caches(len(sys.modules)), *_met}
         self._before = {cached: (_calls(cached), cached.cache_info()) for cached in watched}
 
     def caches(self) -> list[Any]:
         # There are fewer calls than before if the body has emptied a cache.
-        found = [cached for cached, (calls, _) in self._before.items() if _calls(cached) > calls]
-        for cached in found:
+        answered = [cached for cached, (calls, _) in self._before.items() if _calls(cached) > calls]
+        for cached in answered:
             if cached.cache_info().misses != self._before[cached][1].misses:
                 # It has kept what belongs to a trace.
                 cached.cache_clear()
-        return found
+        return answered
+
+
+# How often a thread that does not trace has called a cache by a replaced name.
+_handed_on: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def _calls(cached: Any) -> int:
@@ -121,8 +221,7 @@ def _calls(cached: Any) -> int:
 
 def describe(cached: Any) -> str:
     """`sm_count (file:line)`."""
-    code = cached.__wrapped__.__code__
-    return f"{cached.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    return f"{cached.__qualname__} ({reach.place_of(cached.__wrapped__)})"
 
 
 def _passing_by(value: Any) -> Any:
@@ -134,7 +233,7 @@ def _passing_by(value: Any) -> Any:
         return property(_passing_by(value.fget), value.fset, value.fdel, value.__doc__)
     if kind is functools.partial:
         return functools.partial(_passing_by(value.func), *value.args, **value.keywords)
-    return _PropertyPassedBy(value) if kind is functools.cached_property else _function_of(value)
+    return _property_of(value) if kind is functools.cached_property else _function_of(value)
 
 
 def _function_of(cached: Any) -> Callable[..., Any]:
@@ -145,46 +244,47 @@ def _function_of(cached: Any) -> Callable[..., Any]:
             _handed_on[cached] = _handed_on.get(cached, 0) + 1
             return cached(*args, **kwargs)
         key = id(cached), _key(args), _key(tuple(kwargs.items()))
-        if key not in memory:
-            memory[key] = cached.__wrapped__(*args, **kwargs)
-            tracing.keep(memory[key])
-        return memory[key]
+        return _remembered(memory, key, cached.__wrapped__, *args, **kwargs)
 
     for name in ("cache_info", "cache_clear", "cache_parameters"):
         setattr(call, name, getattr(cached, name))
     return call
 
 
-class _PropertyPassedBy:
-    """A data descriptor: it is asked before the object's own dict, which holds what was cached."""
+def _property_of(cached: functools.cached_property[Any]) -> property:
+    """It is asked before the object's own dict, which holds what was cached."""
+    name = cached.attrname or ""
 
-    def __init__(self, cached: functools.cached_property[Any]) -> None:
-        self._cached = cached
-        self.__doc__ = cached.__doc__
-
-    def __get__(self, owner: Any, cls: Any = None) -> Any:
-        if owner is None:
-            return self
+    def get(owner: Any) -> Any:
         memory = _memory.get()
         if memory is None:
-            found = vars(owner).get(self._name, _ABSENT)
-            return self._cached.__get__(owner, cls) if found is _ABSENT else found
-        key = self._cached, id(owner)
-        if key not in memory:
-            # The owner is kept, so that no other object gets its id.
-            memory[key] = self._cached.func(owner), owner
-            tracing.keep(memory[key][0])
-        return memory[key][0]
+            held = vars(owner)
+            return held[name] if name in held else cached.__get__(owner)
+        return _remembered(memory, (id(cached), id(owner)), cached.func, owner)
 
-    def __set__(self, owner: Any, value: Any) -> None:
-        vars(owner)[self._name] = value
+    return property(
+        get,
+        lambda owner, value: vars(owner).__setitem__(name, value),
+        lambda owner: vars(owner).__delitem__(name),
+        cached.__doc__,
+    )
 
-    def __delete__(self, owner: Any) -> None:
-        del vars(owner)[self._name]
 
-    @property
-    def _name(self) -> str:
-        return self._cached.attrname or ""
+# What a trace remembers, with the arguments, so that no other object gets the id of one.
+_Memory = dict[Any, tuple[Any, Any]]
+_memory: contextvars.ContextVar[_Memory | None] = contextvars.ContextVar(
+    "opforge_host_caches", default=None
+)
+
+
+def _remembered(
+    memory: _Memory, key: Any, compute: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    if key not in memory:
+        value = compute(*args, **kwargs)
+        tracing.keep(value)
+        memory[key] = value, args
+    return memory[key][0]
 
 
 def _key(value: Any) -> Any:

@@ -30,8 +30,7 @@ FEATURES = {
     "AOTInductor packages": ("aoti",),
     "checks": ("checking",),
     "native libraries": (
-        "chance", "compiling", "driver", "host_caches", "host_files", "host_walk",
-        "promotion", "tracing",
+        "chance", "compiling", "driver", "host_caches", "promotion", "tracing",
     ),
     "tuning": ("advice", "autotuning"),
     "record and serve": (

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import host_files, patches
+from . import patches
 from .described import NeedsRealGpu
+from .kernels import instance_dict
+from .reach import is_foreign_file
 
 # What is read, where, and what becomes of it.
 Note = Callable[[str, str, str], None]
@@ -51,9 +55,32 @@ READS = patches.PatchScope(_replacements, finds_the_same=True)
 def _tell(what: str, value: Any) -> None:
     """Note a read by the host code that called the function which calls this."""
     note = _note.get()
-    where = host_files.host_line(sys._getframe(2)) if note is not None else ""
+    where = host_line(sys._getframe(2)) if note is not None else ""
     if note is not None and where:
         note(what, where, f"the library keeps what it was in this build: {value}")
+
+
+def host_line(frame: types.FrameType) -> str:
+    """`file:line` of the host code that calls, be it through the standard library; or empty."""
+    now: types.FrameType | None = frame
+    while now is not None and _package(now) in sys.stdlib_module_names:
+        now = now.f_back
+    if now is None or is_foreign_file(file := now.f_code.co_filename):
+        return ""
+    # An installed package may have nothing to do with torch: pytest.
+    is_installed = "/site-packages/" in file or "/dist-packages/" in file
+    is_ours = not is_installed or _uses_torch(_package(now), len(sys.modules))
+    return f"{file}:{now.f_lineno}" if is_ours else ""
+
+
+def _package(frame: types.FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _uses_torch(package: str, _loaded: int) -> bool:
+    modules = [m for n, m in [*sys.modules.items()] if n.partition(".")[0] == package]
+    return any(name in instance_dict(m) for m in modules for name in ("torch", "triton"))
 
 
 def _variable(original: Callable[..., Any]) -> Callable[..., Any]:

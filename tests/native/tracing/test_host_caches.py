@@ -7,6 +7,7 @@ import types
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 import opforge
@@ -102,12 +103,23 @@ def caches():
     vars(board).clear()
 
 
-def test_a_branch_on_a_cached_capability_is_taken_on_each_gpu():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=2 if is_hopper() else 1)
-        return out
+guided = triton.heuristics({"A": lambda _: 2 if is_hopper() else 1})(take)
 
+
+def in_the_body(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    take[(1,)](x, out, A=2 if is_hopper() else 1)
+    return out
+
+
+def in_a_heuristic(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    guided[(1,)](x, out)
+    return out
+
+
+@pytest.mark.parametrize("body", [in_the_body, in_a_heuristic])
+def test_a_branch_on_a_cached_capability_is_taken_on_each_gpu(body):
     found = built(body)
     reached = {dict(r.constants)["A"]: archs for r, archs in found.requests.values()}
     assert reached == {1: sm(80), 2: sm(90)}
@@ -139,6 +151,7 @@ def decorated():
         (lambda: bound(), COUNT),
         (in_a_closure(), COUNT),
         (decorated(), COUNT),
+        (lambda: getattr(board, "co" + "unt"), COUNT),
         # Reading the code does not show this one.
         (lambda: globals()["sm_" + "count"](), COUNT),
     ],
