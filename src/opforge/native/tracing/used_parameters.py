@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...records import changed
-from ..ir.cases import Case, Fill, Guard, Launch, Path, Pointer, TensorCase
+from ..ir.cases import Case, Fill, Guard, Launch, Pointer, TensorCase
 from ..ir.expr import Expr, Term, Var
-from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Param, ScalarParam
 
 
 class UsedParameters:
@@ -32,19 +32,16 @@ class UsedParameters:
         made = [path.outputs for case in cases for path in case.paths if not path.refused]
         self._outputs = [any(o[i] is not None for o in made) for i in range(len(outputs))]
         self.cases = [self._case(case) for case in cases]
-        self._choices = {p.name for p in params if isinstance(p, ChoiceParam)}
-        for choice in list(self._choices):
-            self._drop(choice)
-        self.params = tuple(param for param in params if self._has(param))
-        self.outputs = tuple(
-            n for n, is_made in zip(outputs, self._outputs, strict=True) if is_made
-        )
-
-    def _has(self, param: Param) -> bool:
-        if isinstance(param, TensorParam):
-            return param.name in self._tensors
-        kept = self._scalars if isinstance(param, ScalarParam) else self._choices
-        return param.name in kept
+        kept = self._tensors | self._scalars
+        for choice in [param.name for param in params if isinstance(param, ChoiceParam)]:
+            fewer = [_without(case, choice) for case in self.cases]
+            if len({(case.tensors, case.choices) for case in fewer}) == len(set(fewer)):
+                # All of its values do the same.
+                self.cases = fewer
+            else:
+                kept.add(choice)
+        self.params = tuple(param for param in params if param.name in kept)
+        self.outputs = tuple(itertools.compress(outputs, self._outputs))
 
     def _kept(self, case: Case) -> list[TensorCase]:
         return [tensor for tensor in case.tensors if tensor.param in self._tensors]
@@ -55,8 +52,7 @@ class UsedParameters:
 
     def _wanted(self, cases: Sequence[Case]) -> Iterator[str]:
         for case in cases:
-            known = {name for tensor in self._kept(case) for name, _ in _gives(tensor)}
-            missing = self._needed(case) - known
+            missing = self._needed(case) - self._places(case).keys()
             for tensor in case.tensors:
                 if missing & {name for name, _ in _gives(tensor)}:
                     yield tensor.param
@@ -67,15 +63,12 @@ class UsedParameters:
         for case in cases:
             alike = (tuple(map(_kind, self._kept(case))), case.choices)
             other = seen.setdefault(alike, case)
-            if self._content(case) != self._content(other):
-                for mine, others in zip(case.tensors, other.tensors, strict=True):
-                    if mine.param not in self._tensors and _kind(mine) != _kind(others):
-                        yield mine.param
-
-    def _content(self, case: Case) -> tuple[Path, ...]:
-        """What a case does, whatever its variables are called."""
-        content: tuple[Path, ...] = _renamed(case.paths, self._places(case))
-        return content
+            # What they do, whatever their variables are called.
+            mine, theirs = [_renamed(c.paths, self._places(c)) for c in (case, other)]
+            if mine != theirs:
+                for tensor, others in zip(case.tensors, other.tensors, strict=True):
+                    if tensor.param not in self._tensors and _kind(tensor) != _kind(others):
+                        yield tensor.param
 
     def _places(self, case: Case) -> dict[str, str]:
         """By variable, the first tensor that has it: `x.shape[0]`."""
@@ -111,15 +104,9 @@ class UsedParameters:
         renamed: Case = _renamed(made, new)
         return renamed
 
-    def _drop(self, choice: str) -> None:
-        """Leave a choice out where all of its values do the same."""
-        fewer = [
-            dataclasses.replace(case, choices=tuple(c for c in case.choices if c[0] != choice))
-            for case in self.cases
-        ]
-        if len({(case.tensors, case.choices) for case in fewer}) == len(set(fewer)):
-            self.cases = fewer
-            self._choices.remove(choice)
+
+def _without(case: Case, choice: str) -> Case:
+    return dataclasses.replace(case, choices=tuple(c for c in case.choices if c[0] != choice))
 
 
 def _buffers(case: Case) -> Iterator[str]:
@@ -158,9 +145,10 @@ def _kind(tensor: TensorCase) -> tuple[Any, ...]:
 
 def _plain(tensor: TensorCase) -> tuple[Term, ...]:
     """Sizes as a call has them: a variable for one that is computed from others."""
-    named = [Var(f"{tensor.param}.shape[{dim}]") for dim in range(len(tensor.shape))]
-    pairs = zip(named, tensor.shape, strict=True)
-    return tuple(name if isinstance(size, Expr) else size for name, size in pairs)
+    return tuple(
+        Var(f"{tensor.param}.shape[{dim}]") if isinstance(size, Expr) else size
+        for dim, size in enumerate(tensor.shape)
+    )
 
 
 def _conditions(tensor: TensorCase) -> list[Guard]:
