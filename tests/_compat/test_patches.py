@@ -40,6 +40,7 @@ ON_INSTANCES = {
     patches.EXAMPLE_INPUTS,
     patches.UNREGISTERED,
     patches.TAKEN_OVER,
+    patches.DIRECT_CALL,
     patches.HOST_CACHE,
 }
 # Where Triton interprets, which another process tries.
@@ -121,6 +122,10 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def torch_doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
 def test_after_everything_was_used_undo_brings_every_original_back(clean, used, op_name, tmp_path):
     assert not [place for place, value in clean.items() if is_ours(value)]
 
@@ -145,6 +150,9 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
     assert exported.example_inputs is not None
     with dispatcher.waiting(op, threading.Lock()):
         assert op(torch.ones(8, device="meta")).shape == (8,)
+    called = opforge.op(torch_doubled, name=op_name())
+    called(torch.ones(8))
+    opforge.unregister(called)
     opforge.unregister(op)
 
     needless = set(INTERPRETING)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         driver,
         fakes,
         graphs,
+        guards,
         host_caches,
         inductor_kernels,
         kernel_hash,

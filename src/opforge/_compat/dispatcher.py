@@ -116,6 +116,16 @@ def dispatch_from_python(overload: Any, *, enabled: bool = True) -> None:
         enable(enabled)
 
 
+def is_dispatched_from_python(overload: Any) -> bool:
+    """Whether torch finds the kernel so; it does not where an argument may be no tensor."""
+    enabled = getattr(overload, "_is_pyobj_dispatcher_enabled", None)
+    return bool(
+        enabled is not None
+        and enabled()
+        and all(str(a.type) == "Tensor" for a in overload._schema.arguments)
+    )
+
+
 def to_key(overload: Any, key: str) -> Callable[..., Any]:
     """A call that goes straight to an op's kernel for a backend."""
     return functools.partial(overload.redispatch, _keyset(key))
@@ -210,6 +220,38 @@ def waiting(overload: Any, lock: Any) -> contextlib.AbstractContextManager[None]
             for handle, name in places
         ]
     )
+
+
+def in_front(overload: Any, call: Callable[..., Any], beside: Callable[[Any], None]) -> Any:
+    """Let calls of an overload go to a function, while inside; `beside` is told what it hides."""
+    from . import patches
+
+    def make(op: Any) -> Any:
+        beside(op)
+        # Since torch 2.14 an overload's hash is that of another function.
+        return call if hasattr(overload, "_cpp_dispatch_handle") else _InFront.of(call, op)
+
+    return patches.PatchScope(lambda: [patches.DIRECT_CALL.by("_op", make, overload)])
+
+
+def is_waited_for(overload: Any) -> bool:
+    """Whether calls of an overload wait at present."""
+    return isinstance(overload._op, _Waiting)
+
+
+class _InFront(functools.partial[Any]):
+    """Stands in for an overload's C++ function, and keeps its hash; a partial costs no frame."""
+
+    hashed: int
+
+    @classmethod
+    def of(cls, call: Callable[..., Any], op: Any) -> _InFront:
+        made = cls(call)
+        made.hashed = hash(op)
+        return made
+
+    def __hash__(self) -> int:
+        return self.hashed
 
 
 class _Dead:

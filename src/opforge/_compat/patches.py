@@ -450,7 +450,14 @@ UNREGISTERED = Patch(
     "process, on that op",
     "never: nothing is left to call",
 )
-
+DIRECT_CALL = Patch(
+    "torch._ops.OpOverload",
+    ("_op",),
+    "A call in eager, to which the dispatcher would do nothing, goes to the op's body without it. "
+    "Every other call goes on to the original.",
+    "process, on that op, from its first call on",
+    "when the op is amended, unregistered or served by a library",
+)
 TAKEN_OVER = Patch(
     "torch._ops.OpOverload",
     ("_op", "_cpp_dispatch_handle"),

@@ -26,6 +26,7 @@ FEATURES = {
         "device", "dispatcher", "fakes", "operators", "process_state", "running", "saved",
         "transforms",
     ),
+    "direct calls": ("guards",),
     "torch.compile": ("graphs", "kernels", "launches", "pointer_writes", "printing"),
     "AOTInductor packages": ("aoti",),
     "checks": ("checking",),

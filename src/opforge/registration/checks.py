@@ -163,7 +163,11 @@ class CallChecks:
         if type(out) is not tuple and len(self.lowered.returns) != 1:
             # Since torch 2.14 a caller gets what the kernel returns, and no tuple made of it.
             out = tuple(out)
-        return self.unrecord(out, viewed) if self._any_recorded(out) else out
+        if self._any_recorded(out):
+            out = self.unrecord(out, viewed)
+        if len(self.lowered.returns) != 1:
+            out = tuple(map(_converted, self.lowered.returns, out))
+        return out
 
     def _any_recorded(self, out: Any) -> bool:
         """Check the type of every output; returns whether autograd recorded one."""
@@ -288,6 +292,16 @@ class CallChecks:
 
     def _says(self, found: str) -> str:
         return f"{self.returner.what} returned {found}, but {self.returner.annotation} says"
+
+
+_NUMBERS = {"SymInt": int, "int": int, "float": float, "bool": bool}
+
+
+def _converted(leaf: Leaf, value: Any) -> Any:
+    """A number of a subclass, or an int for a float, as the dispatcher returns it."""
+    number = _NUMBERS.get(leaf.base)
+    convert = number is not None and not leaf.container and isinstance(value, (int, float))
+    return number(value) if convert and number is not None else value
 
 
 # Python's words for types of a schema.

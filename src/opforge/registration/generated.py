@@ -69,6 +69,9 @@ class Generated:
             "_of_int": int,
             "_of_float": float,
             "_of_bool": bool,
+            "_of_str": str,
+            "_of_dtype": torch.dtype,
+            "_of_device": torch.device,
             "_of_RuntimeError": RuntimeError,
             "_of_explain_refusal": checks.explain_refusal,
             "_of_wrap_state": _compat.wrap_triton_state,
@@ -97,6 +100,8 @@ class Generated:
         self._complete: dict[Callable[..., Any], bool] = {}
         # Called before a kernel runs for the first time.
         self.before_first_call: Callable[[], None] = lambda: None
+        # Called when one was written, in its first run.
+        self.in_first_call: Callable[[], None] = lambda: None
 
     def beside(self, what: str, fn: Callable[..., Any]) -> Generated:
         """Functions of the same op around a fake or a kernel, which errors name."""
@@ -177,7 +182,9 @@ class Generated:
                 stub.__defaults__, stub.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
                 stub.__code__ = real.__code__
                 self.namespace[name] = stub
-            return stub
+        if writer is not None:
+            self.in_first_call()
+        return stub
 
 
 @functools.lru_cache(maxsize=512)

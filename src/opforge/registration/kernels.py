@@ -18,7 +18,7 @@ from ..lowering.codegen import (
     emit_result,
     pass_on,
 )
-from ..model import Leaf, Lowered
+from ..model import FlatArgument, Leaf, Lowered
 
 Writer = Callable[[FunctionSource, Lowered], None]
 
@@ -97,6 +97,53 @@ class KernelWriter:
             source.add(f"    return _of_redispatch(_of_keyset & _of_after_autograd, {arguments})")
             self._emit_body(source, lowered)
 
+    def direct(self, source: FunctionSource, lowered: Lowered) -> None:
+        """`_of_direct`, in front of the dispatcher: the body, if nothing would come in between.
+
+        `_of_op` is torch's own call. It gets the arguments as they were given, wherever it would
+        refuse or convert one.
+        """
+        names = "".join(f"{a.name}, " for a in lowered.arguments)
+        tensors = ", ".join(a.name for a in lowered.tensors)
+        guarded = ", ".join(_never_none(a) for a in lowered.tensors)
+        with source.block("def _of_direct(*_of_args, **_of_kwargs):"):
+            source.add(f"if _of_kwargs or _of_len(_of_args) != {len(lowered.arguments)}:")
+            source.add("    _of_given = _of_placed(_of_args, _of_kwargs)")
+            source.add("    if _of_given is None:")
+            source.add("        return _of_op(*_of_args, **_of_kwargs)")
+            source.add(f"    {names}= _of_given")
+            source.add("else:")
+            source.add(f"    {names}= _of_args")
+            # What no guard sees: who watches calls without a dispatch key of its own, and numbers.
+            with source.block("try:"):
+                source.add("_of_fits = (")
+                source.add("    not _of_modes() and not _of_function_modes()")
+                source.add("    and not _of_profiled()")
+                source.add("    and _of_forward_ad._current_level < 0")
+                source.add("    and _of_impls.isdisjoint(_of_watched)")
+                for argument in lowered.arguments:
+                    source.add(f"    and {_handed_on(argument)}")
+                source.add(")")
+            source.add("except _of_AttributeError:")
+            source.add("    _of_fits = False")
+            source.add("if not _of_fits:")
+            source.add("    return _of_op(*_of_args, **_of_kwargs)")
+            with source.block("for _of_check, _of_how in _of_guards:"):
+                source.add(f"if _of_check({guarded}):")
+                source.add("    break")
+            with source.block("else:"):
+                source.add(f"_of_missed({tensors})")
+                source.add("return _of_op(*_of_args, **_of_kwargs)")
+            with source.block("if _of_how:"):
+                if lowered.mutated:
+                    written = "".join(f"{a.name}, " for a in lowered.mutated)
+                    source.add(f"if _of_how & {COUNTED}:")
+                    source.add(f"    _of_count_writes(({written}))")
+                record = "_of_unrecorded(" if self.guarded else "_of_record(None, "
+                source.add(f"if _of_how & {FOLLOWED} and _of_grad_enabled():")
+                source.add(f"    return {record}{pass_on(lowered.arguments)})")
+            self._emit_body(source, lowered)
+
     def _emit_body(self, source: FunctionSource, lowered: Lowered) -> None:
         """Call the user's function, check what it returns, and return it flattened."""
         call = f"_of_fn({emit_arguments(source, lowered)})"
@@ -166,6 +213,8 @@ class KernelWriter:
         source.add(f"    {check}")
 
 
+# What the dispatcher would do on the way: count writes, and let autograd follow.
+COUNTED, FOLLOWED = 1, 2
 # The types whose values need no more than this look.
 _EXACT = {"SymInt": "_of_int", "int": "_of_int", "float": "_of_float", "bool": "_of_bool"}
 
@@ -178,6 +227,53 @@ def _usual(leaf: Leaf, out: str) -> str:
         return f"_of_type({out}) is {_EXACT[leaf.base]}" if leaf.base in _EXACT else ""
     test = f"_of_type({out}) is _of_Tensor and not {out}.requires_grad"
     return f"({out} is None or {test})" if leaf.optional else test
+
+
+# The dispatcher hands on as it is what passes these tests. torch's guards end the process where a
+# tensor is nested, and a proxy's answers have no truth value.
+_INTEGER = "_of_type({0}) is _of_int and -0x8000000000000000 <= {0} <= 0x7FFFFFFFFFFFFFFF"
+_HANDED_ON = {
+    "Tensor": "{0}.is_nested is False",
+    "SymInt": _INTEGER,
+    "int": _INTEGER,
+    "float": "_of_type({0}) is _of_float",
+    "bool": "_of_type({0}) is _of_bool",
+    "str": "_of_type({0}) is _of_str and {0}.isascii()",
+    "ScalarType": "_of_type({0}) is _of_dtype",
+    "Device": "_of_type({0}) is _of_device",
+}
+
+
+def may_be_direct(lowered: Lowered) -> bool:
+    """Whether plain tensors and numbers are all that an op takes and returns."""
+    taken = all(_type_of(a) in _HANDED_ON for a in lowered.arguments)
+    guarded = any(not _is_optional(a) for a in lowered.tensors)
+    returns = lowered.returns
+    returned = all(_usual(leaf, "") for leaf in returns) and (
+        len(returns) != 1 or returns[0].is_tensor
+    )
+    writes = not any(_is_optional(a) for a in lowered.mutated)
+    return taken and guarded and returned and writes
+
+
+def _type_of(argument: FlatArgument) -> str:
+    if argument.is_tensor:
+        return "list" if argument.is_tensor_list else "Tensor"
+    return argument.type.removesuffix("?")
+
+
+def _handed_on(argument: FlatArgument) -> str:
+    test = _HANDED_ON[_type_of(argument)].format(argument.name)
+    return f"({argument.name} is None or {test})" if _is_optional(argument) else test
+
+
+def _never_none(argument: FlatArgument) -> str:
+    name = argument.name
+    return f"_of_absent_{name} if {name} is None else {name}" if _is_optional(argument) else name
+
+
+def _is_optional(argument: FlatArgument) -> bool:
+    return argument.type.endswith("?")
 
 
 def write_inplace(source: FunctionSource, lowered: Lowered) -> None:

@@ -18,10 +18,11 @@ from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
 from .autograd import recorder_for, with_all_inputs
+from .direct import DirectCalls
 from .dispatch import COMPOSITE, PlainKeysets, listed_name
 from .fake import FakeRule
 from .generated import Generated
-from .kernels import KernelWriter, write_inplace
+from .kernels import KernelWriter, may_be_direct, write_inplace
 from .pytree import register_records
 from .transparent import Transparency
 from .unrecorded import Unrecorded, define_raising_ops
@@ -75,6 +76,10 @@ class Registration:
     device_kernels: dict[str | None, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict)
+    # Whether a library that was loaded has defined the op.
+    is_from_library: bool = False
+    # None if every call goes through the dispatcher.
+    direct: DirectCalls | None = None
     _ended: bool = False
 
     @property
@@ -117,11 +122,14 @@ class Registration:
         """
         self.backends[key] = what
         self.definition.transparency.native_keys.add(key)
+        self._end_direct_calls(for_good=False)
         self.redispatch()
 
     def runs_its_body(self, key: str) -> None:
         self.backends.pop(key, None)
         self.definition.transparency.native_keys.discard(key)
+        if not self.backends:
+            self.begin_direct_calls()
 
     def ask_before_body(self, ask: Callable[..., None] | None) -> None:
         """Call `ask` with the body's arguments before each run of it, which it may refuse."""
@@ -142,6 +150,18 @@ class Registration:
         if plain is not None:
             plain.clear()
 
+    def begin_direct_calls(self) -> None:
+        """Make calls without the dispatcher where it would do nothing."""
+        allowed = not (self._ended or self.backends)
+        if self.direct is not None and allowed and self.direct.begin():
+            self._call_by(_compat.raw_call(self.overload))
+
+    def _end_direct_calls(self, *, for_good: bool = True) -> None:
+        if self.direct is not None:
+            self.direct.end(for_good=for_good)
+            if not self._ended:
+                self._call_by(_compat.raw_call(self.overload))
+
     def undo(self, why: str) -> None:
         """Remove the op; handles that are still held raise instead of reading freed memory."""
         self.end_calls(why)
@@ -153,6 +173,7 @@ class Registration:
         """Let new calls raise, and those that other threads are in end: they read what is freed."""
         if not self._ended:
             self._ended = True
+            self._end_direct_calls()
             self._refuse_calls(why)
         self.wait_for_calls()
 
@@ -202,16 +223,20 @@ class Registration:
 
         Calls that are under way end as they began.
         """
+        self._end_direct_calls()
         self.generated.forget()
         return self._without_kernels()
 
     def amend(self, definition: Definition) -> None:
         """Replace everything but the schema and the handle; calls that are under way end."""
+        self._end_direct_calls()
         # The overload itself waits, its C++ function would not.
         self._call_by(self.overload)
         amended = register(definition, self._without_kernels(), self)
         self.definition, self.defined = definition, amended.defined
         self.generated, self.device_kernels = amended.generated, amended.device_kernels
+        self.direct = amended.direct
+        self.generated.in_first_call = self.begin_direct_calls
         self._call_by(_compat.raw_call(self.overload))
 
     def choose_kernel(self, device_type: str, *, own: bool) -> None:
@@ -262,8 +287,9 @@ def register(
     generated = Generated(name, definition.location, lowered, files)
     # Kernels that somebody registered for an op that torch already knew; they stay.
     taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
+    writer = _writer(definition)
     try:
-        device_kernels = _install(definition, generated, defined, taken)
+        device_kernels = _install(definition, generated, defined, taken, writer)
         if known is None:
             # A library that is loaded has kernels in C++, which this would slow down.
             _compat.dispatch_from_python(defined.overload)
@@ -278,7 +304,20 @@ def register(
     nodes = [p.node for p in lowered.signature.parameters]
     for node in (*nodes, lowered.signature.returns):
         register_records(node)
-    return Registration(definition, defined, generated, handle, device_kernels)
+    registration = Registration(definition, defined, generated, handle, device_kernels)
+    # Calls of a library that is loaded come to its C++.
+    by_library = known is not None if amended is None else amended.is_from_library
+    registration.is_from_library = by_library
+    # torch itself is as quick with a kernel that its C++ finds at once.
+    at_once = _compat.is_dispatched_from_python(defined.overload) and not (
+        definition.backward or lowered.mutated
+    )
+    if not (by_library or at_once or definition.views) and may_be_direct(lowered):
+        registration.direct = DirectCalls(
+            generated, defined.overload, writer, definition.body_keys, definition.autocast
+        )
+        generated.in_first_call = registration.begin_direct_calls
+    return registration
 
 
 def _dropped(definition: Definition) -> str:
@@ -297,17 +336,24 @@ def _define(definition: Definition) -> _compat.DefinedOp:
     return defined.with_other_kernels()
 
 
-def _install(
-    definition: Definition, generated: Generated, defined: _compat.DefinedOp, taken: set[str]
-) -> dict[str | None, Generated]:
-    library, overload = defined.kernels, defined.overload
-    op = definition.name.partition("::")[2]
-    writer = KernelWriter(
+def _writer(definition: Definition) -> KernelWriter:
+    return KernelWriter(
         guarded=definition.backward is None,
         verified=definition.fake.given is None,
         views=definition.views,
         launches=lambda: definition.transparency.reading.may_launch,
     )
+
+
+def _install(
+    definition: Definition,
+    generated: Generated,
+    defined: _compat.DefinedOp,
+    taken: set[str],
+    writer: KernelWriter,
+) -> dict[str | None, Generated]:
+    library, overload = defined.kernels, defined.overload
+    op = definition.name.partition("::")[2]
     kernel = generated.later("_of_kernel", writer.kernel)
     _fill_namespace(definition, generated, overload)
     keys = definition.body_keys
