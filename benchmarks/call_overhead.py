@@ -136,7 +136,7 @@ def without_backward() -> list[Row]:
     )
     over = us["opforge"] - us["define+impl"]
     return [
-        compare("no backward: (op - raw) / (custom_op - raw)", us, "raw", "custom_op", 0.35),
+        compare("no backward: (op - raw) / (custom_op - raw)", us, "raw", "custom_op", 0.3),
         Row("  over define + impl", f"{over:.2f} us", "target 2 us", over <= 2, ""),
     ]
 
@@ -170,7 +170,7 @@ def with_backward() -> list[Row]:
         }
     )
     return [
-        compare("backward, nothing requires grad: the same", us, "raw", "custom_op", 0.5),
+        compare("backward, nothing requires grad: the same", us, "raw", "custom_op", 0.4),
         compare(
             "forward + backward: (op - F) / (custom_op - F)", both, "Function", "custom_op", 0.6
         ),
@@ -211,8 +211,8 @@ def several_outputs() -> list[Row]:
         }
     )
     return [
-        compare("four outputs: the same", us, "raw", "custom_op", 0.45),
-        compare("an input requires grad: the same", recorded, "Function", "custom_op", 0.9),
+        compare("four outputs: the same", us, "raw", "custom_op", 0.35),
+        compare("an input requires grad: the same", recorded, "Function", "custom_op", 0.85),
     ]
 
 
