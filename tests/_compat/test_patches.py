@@ -122,8 +122,8 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def torch_doubled(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
+def torch_doubled(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    return x * factor
 
 
 def test_after_everything_was_used_undo_brings_every_original_back(clean, used, op_name, tmp_path):
