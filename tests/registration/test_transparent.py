@@ -564,6 +564,22 @@ def test_a_body_that_wrote_before_it_reads_on_the_host_is_refused(op_name):
         graph_of(op, x, torch.ones(1))
 
 
+def test_a_launch_with_a_parameter_that_the_body_keeps_makes_the_op_opaque(op_name):
+    weight = torch.nn.Parameter(torch.ones(8, 128))
+
+    def launches_with_a_weight(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](weight, out, x.numel(), BLOCK=128)
+        return out
+
+    op = opforge.op(op_name())(launches_with_a_weight)
+    with pytest.warns(
+        opforge.OpforgeWarning, match=r"is opaque to the compiler.*test_transparent.py"
+    ):
+        graph = graph_of(op, torch.ones(8, 128))
+    assert targets(graph) == [op]
+
+
 def test_a_tensor_kept_from_another_trace_is_refused(op_name):
     def adds_what_it_keeps(x: Tensor) -> Tensor:
         if "made" not in kept:

@@ -21,10 +21,17 @@ _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def is_fake_leak(error: BaseException) -> bool:
     """Whether a tensor from outside the trace turned up, because a body keeps tensors."""
-    return isinstance(error, AssertionError) and any(
-        phrase in str(error)
-        for phrase in ("Mixing fake modes", "Please convert all Tensors to FakeTensors first")
-    )
+    kinds = (AssertionError, NotImplementedError, TypeError)
+    return isinstance(error, kinds) and any(phrase in str(error) for phrase in _LEAKS)
+
+
+_LEAKS = (
+    "Mixing fake modes",
+    "Please convert all Tensors to FakeTensors first",
+    # A launch is given a parameter; torch 2.12 and before say the second.
+    "no rule registered for HOP triton_kernel_wrapper_mutation",
+    "'triton_kernel_wrapper_mutation' is not supported for the given input types",
+)
 
 
 def is_fake_kept(error: BaseException) -> bool:
