@@ -27,7 +27,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .bytecode import chains, globals_read
+from .bytecode import NAMES, chains, globals_read
 from .kernels import innermost, unwrap_constexpr
 from .reach import ABSENT, contents, is_foreign_name
 
@@ -188,7 +188,7 @@ def _used(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 def _attributes(code: types.CodeType, name: str, module: Any) -> Iterator[tuple[str, Any]]:
     """`name.attribute`, for what code uses of a module that is not imported."""
-    for root, *attributes in chains(code):
+    for root, *attributes in chains(code, NAMES):
         path, value = name, module if root == name else ABSENT
         for attribute in attributes:
             if not isinstance(value, types.ModuleType) or is_foreign_name(value.__name__):
@@ -224,7 +224,7 @@ def _line(name: str, value: Any, function: Any) -> str:
             f"Inductor prints its source without {name!r}, a {type(value).__name__} that "
             f"{function.__name__} uses; make it a tl.constexpr of a number or text"
         )
-    paths = (".".join(chain) for chain in chains(function.fn.__code__))
+    paths = (".".join(chain) for chain in chains(function.fn.__code__, NAMES))
     if isinstance(plain, enum.Enum) and any(path.startswith(f"{name}.") for path in paths):
         raise Unprintable(
             f"Inductor prints {name!r}, which {function.__name__} uses, as a number or text, and "

@@ -17,22 +17,23 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import torch
 
 from . import bytecode, kernels, operators
 from .kernels import instance_dict
 
-F = TypeVar("F", bound=Callable[..., Any])
-
+# Those that need no torch lie there.
+ABSENT, contents, with_nested = bytecode.ABSENT, bytecode.contents, bytecode.with_nested
+cached_by_identity, is_foreign_name = bytecode.cached_by_identity, bytecode.is_foreign_name
+FOREIGN = bytecode.FOREIGN
 # A longer container is a table of data.
 _MOST_INSIDE = 1000
 # A walk that meets more objects says so and ends.
 _MOST_OBJECTS = 20_000
-ABSENT = object()
 _BUILTINS = vars(builtins)
 
 
@@ -336,22 +337,6 @@ class Mentions(NamedTuple):
     tables: list[str]
 
 
-def cached_by_identity(compute: F) -> F:
-    """Compute once per first argument, which is kept, so that no other takes its id.
-
-    Comparing code objects is slow, and two that are equal may lie in different files.
-    """
-    kept: dict[int, tuple[Any, Any]] = {}
-
-    def cached(key: Any, *rest: Any) -> Any:
-        known = kept.get(id(key))
-        if known is None:
-            known = kept[id(key)] = key, compute(key, *rest)
-        return known[1]
-
-    return cast("F", cached)
-
-
 @cached_by_identity
 def mentions(code: types.CodeType) -> Mentions:
     """What a function names."""
@@ -378,19 +363,11 @@ def mentions(code: types.CodeType) -> Mentions:
 
 def _operators_in(code: types.CodeType) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Chains of attributes such as `torch.ops.ns.op`: `("torch", ("ns", "op"))`."""
-    for root, *attributes in bytecode.chains(code):
+    for root, *attributes in bytecode.chains(code, bytecode.NAMES):
         if attributes and (root == "ops" or attributes[0] == "ops"):
             found = attributes[attributes[0] == "ops" :]
             if found:
                 yield root, tuple(found)
-
-
-def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Code and that of the functions and classes in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from with_nested(constant)
 
 
 def _line_reading(code: types.CodeType, name: str) -> int:
@@ -416,14 +393,6 @@ def absolute_name(fn: types.FunctionType, name: str, level: int) -> str:
         return name
     above = (fn.__globals__.get("__package__") or "").split(".")
     return ".".join([*above[: len(above) + 1 - level], *([name] if name else [])])
-
-
-def contents(cell: types.CellType) -> Any:
-    """What a closure's cell holds; ABSENT if nothing yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return ABSENT
 
 
 def name_of(value: Any) -> str:
@@ -486,16 +455,7 @@ PARTS: dict[int, tuple[str, ...]] = {
     id(property): ("fget",),
 }
 
-# Their code is what their versions make it, and leads to none of the user's.
-FOREIGN = frozenset({"builtins", "numpy", "opforge", "sympy", "torch", "triton"})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-
-
-@functools.cache
-def is_foreign_name(module: str) -> bool:
-    """Whether a module of that name is foreign."""
-    top = module.partition(".")[0]
-    return top in FOREIGN or (top in sys.stdlib_module_names and top != "__main__")
 
 
 def is_foreign(value: Any) -> bool:
