@@ -1,4 +1,4 @@
-"""The hash of a kernel changes with everything that its code depends on, and with nothing else."""
+"""The hash of a kernel: what changes it, what does not, and what is refused."""
 
 import importlib
 import itertools
@@ -7,7 +7,6 @@ import sys
 import textwrap
 
 import pytest
-import triton
 
 from opforge._compat import kernel_hash
 from support.processes import OTHER_SEED, environment, python
@@ -109,6 +108,67 @@ CASES = {
         """,
         "h(1)",
     ),
+    "debugging of a helper": (
+        """
+        @triton.jit(debug={flag})
+        def h(x):
+            return x
+        """,
+        "h(1)",
+    ),
+    "specialization of a helper": (
+        """
+        @triton.jit(do_not_specialize=["{name}"])
+        def h(a, b):
+            return a
+        """,
+        "h(1, 2)",
+    ),
+    "global that the kernel then sets": ("y = tl.constexpr({number})", "y)\n    y = (1"),
+    "closure": (
+        """
+        C = tl.constexpr(1)
+        def made(C):
+            @triton.jit
+            def h(x):
+                return x * C
+            return h
+        h = made(tl.constexpr({number}))
+        """,
+        "h(1)",
+    ),
+    "attribute of a class": (
+        """
+        class Config:
+            FACTOR = {number}
+        """,
+        "Config.FACTOR",
+    ),
+    "class that a function makes": (
+        """
+        class Base:
+            def twice(self):
+                return {number} * self.n
+        class Scale(Base):
+            def __init__(self, n):
+                self.n = n
+        @triton.constexpr_function
+        def f(n):
+            return Scale(n).twice()
+        """,
+        "f(2)",
+    ),
+    "recursion": (
+        """
+        @triton.jit
+        def f(x, N: tl.constexpr):
+            return g(x, N) if N > 0 else x
+        @triton.jit
+        def g(x, N: tl.constexpr):
+            return f(x, N - 1) * {number}
+        """,
+        "f(1, 2)",
+    ),
     "method of an aggregate": (
         """
         @tl.core._aggregate
@@ -172,6 +232,7 @@ VALUES = {
     "number": ("2", "20"),
     "one": ("1", "True"),
     "flag": ("False", "True"),
+    "name": ("a", "b"),
     "config": ("config_two", "config_twenty"),
 }
 
@@ -228,19 +289,6 @@ def test_lines_are_places_but_not_in_the_hash(module):
     assert int(second.rpartition(":")[2]) == int(first.rpartition(":")[2]) + 2
 
 
-def test_functions_that_call_each_other_have_a_hash(module):
-    text = """
-        @triton.jit
-        def f(x, N: tl.constexpr):
-            return g(x, N) if N > 0 else x
-        @triton.jit
-        def g(x, N: tl.constexpr):
-            return f(x, N - 1) * {number}
-        """
-    found = [digest(module(text.format(number=n)).f) for n in (2, 2, 3)]
-    assert found[0] == found[1] != found[2]
-
-
 def test_local_names_are_not_globals(module):
     text = """
         import random
@@ -255,100 +303,62 @@ def test_local_names_are_not_globals(module):
     assert digest(module(text.format(x="[1]")).kernel) == digest(module(text.format(x=2)).kernel)
 
 
-def test_a_closures_variable_comes_before_a_global(module):
-    text = """
-        C = tl.constexpr(1)
-        def make(C):
-            @triton.jit
-            def kernel(x_ptr):
-                tl.store(x_ptr, C)
-            return kernel
-        """
-    found = module(text)
-    two, three = (tl_constexpr(n) for n in (2, 3))
-    assert digest(found.make(two)) == digest(found.make(tl_constexpr(2)))
-    assert digest(found.make(two)) != digest(found.make(three))
+FUNCTION = """
+import os
+def g(n=0):
+    {called}
+    return n
+@triton.constexpr_function
+def f(n):
+    {itself}
+    return g(n)
+"""
+REFUSED = {
+    "a tensor": ("ones(2)", "odd.VALUE, a torch.Tensor"),
+    "a lock": ("Lock()", "odd.VALUE, a _thread.lock"),
+    "the environment": ("os.environ", "odd.VALUE, a os._Environ"),
+    "a list in itself": ("inner", "a value that is nested too deeply"),
+}
 
 
-def tl_constexpr(value):
-    return triton.language.constexpr(value)
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_value_that_cannot_be_compared_has_no_hash(module, case):
+    value, said = REFUSED[case]
+    head = "import os\nfrom threading import Lock\nfrom torch import ones\n"
+    module(f"inner = []\ninner.append(inner)\nVALUE = {value}", "odd", head)
+    kernel = module(KERNEL.format(before="import odd", value="odd.VALUE")).kernel
+    with pytest.raises(kernel_hash.NoText, match=f"it uses {said}"):
+        digest(kernel)
+    hashes = [kernel_hash.hash_or_unique(kernel).digest for _ in range(2)]
+    assert hashes[0] != hashes[1]
 
 
+def test_a_module_that_is_handed_on_has_no_hash(module):
+    module("FACTOR = 2", "handed")
+    kernel = module(KERNEL.format(before="import handed", value="getattr(handed, 'F')")).kernel
+    with pytest.raises(kernel_hash.NoText, match="it uses handed, a module"):
+        digest(kernel)
+
+
+@pytest.mark.parametrize("where", ["called", "itself"])
 @pytest.mark.parametrize(
-    ("made", "kind"),
+    ("line", "said"),
     [
-        ("torch.ones(2)", "torch.Tensor"),
-        ("threading.Lock()", "lock"),
-        ("os.environ", "os._Environ"),
+        ("from somewhere import pi", "somewhere, which [fg] imports"),
+        ("from .math import pi", r"\.math, which [fg] imports"),
+        ("n = [*map(lambda x: __import__('os') and os.getenv('N'), (n,))]", r"os\.getenv, a "),
+        ("n = os.environ['N']", r"os\.environ, a "),
+        ("n = os.path.sep", None),
+        ("from math import pi", None),
     ],
 )
-def test_a_value_without_text_has_no_hash(module, made, kind):
-    module(f"import os, threading, torch\nFACTOR = {made}", "config_odd")
-    found = module(KERNEL.format(before="import config_odd", value="config_odd.FACTOR"))
-    with pytest.raises(kernel_hash.NoText, match=f"uses config_odd.FACTOR, a .*{kind}"):
-        digest(found.kernel)
-    made = [kernel_hash.digest_or_unique(found.kernel) for _ in range(2)]
-    assert made[0] != made[1]
-
-
-@pytest.mark.parametrize(
-    ("imported", "is_hashed"), [("math", True), ("somewhere", False), (".near", False)]
-)
-def test_what_a_function_imports_itself_must_be_pythons_own(module, imported, is_hashed):
-    text = f"""
-        @triton.constexpr_function
-        def f(n):
-            from {imported} import pi
-            return [x for x in map(lambda x: x * pi, (n,))][0]
-        x = object()
-        """
-    found = module(text)
-    if is_hashed:
-        assert digest(found.f) == digest(module(text).f)
+def test_what_only_this_process_has_is_refused_of_functions(module, where, line, said):
+    text = FUNCTION.format(**{"called": "pass", "itself": "pass", where: line})
+    if said is None:
+        assert digest(module(text).f) == digest(module(text).f)
     else:
-        with pytest.raises(kernel_hash.NoText, match=f"it uses {imported}, which f imports"):
-            digest(found.f)
-
-
-@pytest.mark.parametrize(
-    ("imported", "is_hashed"), [("math", True), ("somewhere", False), (".math", False)]
-)
-def test_so_must_what_a_function_imports_that_it_calls(module, imported, is_hashed):
-    text = f"""
-        def g(n):
-            def inner():
-                from {imported} import pi
-                return pi
-            return n * inner()
-        @triton.constexpr_function
-        def f(n):
-            return g(n)
-        """
-    found = module(text)
-    if is_hashed:
-        assert digest(found.f) == digest(module(text).f)
-    else:
-        with pytest.raises(kernel_hash.NoText, match=f"it uses {imported}, which g imports"):
-            digest(found.f)
-
-
-@pytest.mark.parametrize("read", ["os.getenv('N')", "os.environ['N']", "os.path.sep"])
-@pytest.mark.parametrize("called", [True, False], ids=["a function it calls", "the function"])
-def test_a_function_that_reads_the_environment_has_no_hash(module, read, called):
-    found = module(f"""
-        import os
-        {"" if called else "@triton.constexpr_function"}
-        def g(n=0):
-            return {read}
-        @triton.constexpr_function
-        def f(n):
-            return g(n)
-        """)
-    if read == "os.path.sep":
-        assert digest(found.f)
-        return
-    with pytest.raises(kernel_hash.NoText, match=r"it uses os\.(getenv|environ), a "):
-        digest(found.f)
+        with pytest.raises(kernel_hash.NoText, match=f"it uses {said}"):
+            digest(module(text).f)
 
 
 VALUES_OF_PYTHON = """
@@ -366,14 +376,12 @@ VALUES_OF_PYTHON = """
     class Colour(enum.Enum):
         RED = 1
         BLUE = {n}
-    around = [1]
-    around.append(around)
     @triton.jit
     def f(x):
         return x
     data = Data({n})
     every = (
-        data, slots, Colour, data.twice, functools.partial(max, {n}), around, {{"f": f}},
+        data, slots, Colour, data.twice, functools.partial(max, {n}), {{"f": f}},
         namedtuple("P", "a b")(1, {n}), np.float32({n}), np.arange({n}), torch.float16, range({n}),
     )
     """
@@ -405,11 +413,6 @@ def test_an_object_that_cannot_be_copied_is_watched(module):
     assert [w[:3] for w in watched if w.name == "BY_NAME"] == [
         (vars(config), "BY_NAME", {"f": config.f})
     ]
-
-
-def test_a_global_that_triton_refuses_does_not_matter(module):
-    text = KERNEL.format(before="import torch\nX = torch.ones(2)", value="X")
-    assert digest(module(text).kernel) == digest(module(text).kernel)
 
 
 def test_the_files_of_helpers_and_constants_are_known(module):

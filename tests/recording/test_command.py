@@ -113,7 +113,7 @@ def test_a_recording_is_listed(recorded, monkeypatch):
     assert any(line.startswith(f"  {PROGRAM.name}:scale ") for line in lines)
     (first,) = [line for line in lines if "x_ptr: *fp32 (16), n: i32 (16)," in line]
     assert first.split()[-2:] == ["5", "n=16"]
-    assert json.loads(CliRunner().invoke(main, ["list", "--json", str(path)]).output)["format"] == 2
+    assert json.loads(CliRunner().invoke(main, ["list", "--json", str(path)]).output)["format"] == 3
 
 
 def test_recordings_are_merged(recorded, tmp_path):

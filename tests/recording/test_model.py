@@ -78,7 +78,7 @@ def forged(**changes):
         ("{", "x.json is not JSON"),
         ("[" * 100_000, "x.json is not JSON"),
         ("[]", "x.json is not a recording: it has no 'kernels'"),
-        (forged(format=1), "found: format 1, but this opforge reads 2"),
+        (forged(format=1), "found: format 1, but this opforge reads 3"),
         (forged(kernels=[{"module": 3}]), "kernels[0]"),
         (forged(kernels=[7]), "kernels[0] is 7, expected an object with module"),
         (forged(processes=-1), "processes is -1, expected 0 to"),

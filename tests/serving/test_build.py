@@ -255,7 +255,7 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=4), "found: format 4, but this opforge reads 7"),
+        (lambda m: m.update(format=4), "found: format 4, but this opforge reads 8"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected an architecture"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),

@@ -30,7 +30,7 @@ from triton.runtime.jit import JITCallable
 
 from ..arch import CUDA, HIP, Arch
 from . import patches, settings, tma
-from .kernel_hash import digest_or_unique
+from .kernel_hash import hash_or_unique
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def constant_key(value: Any) -> str:
     """A constant as the cache key holds it: a jitted function's source, otherwise its repr."""
     if type(value) in {tuple, list}:
         return repr([constant_key(item) for item in value])
-    return digest_or_unique(value) if isinstance(value, JITCallable) else repr(value)
+    return hash_or_unique(value).digest if isinstance(value, JITCallable) else repr(value)
 
 
 def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def source_of(kernel: Printed, fn: Any) -> str:
     """
     # What comes back from a compile worker of Inductor's has lost its Python function.
     whole = fn if fn.fn is not None else function(kernel)
-    return f"{kernel.source}-{kernel_hash.uses(whole)}"
+    return f"{kernel.source}-{kernel_hash.kernel_hash(whole).uses}"
 
 
 # Graphs share texts, and a program that is served waits for each.

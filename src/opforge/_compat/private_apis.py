@@ -38,8 +38,7 @@ FEATURES = {
         "compiled", "described", "fake_backward", "inductor_kernels", "served",
     ),
     "kernels": (
-        "bytecode", "interpreter", "kernel_hash", "kernel_names", "patches", "reach", "settings",
-        "tma", "value_text",
+        "bytecode", "interpreter", "kernel_hash", "patches", "reach", "settings", "tma",
     ),
 }  # fmt: skip
 _OWN = ("__init__", "private_apis")

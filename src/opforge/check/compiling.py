@@ -73,7 +73,7 @@ class _Launches:
             fn,
             *_compat.kernels.name_and_location(fn),
             f"{fn.fn.__module__}:{fn.fn.__qualname__}",
-            _compat.kernel_hash.digest_or_unique(fn),
+            _compat.kernel_hash.hash_or_unique(fn).digest,
             tuple((n, "constexpr" if n in values else found.types[n]) for n in names),
             tuple((n, values[n]) for n in names if n in values),
             tuple(i for i, n in enumerate(names) if n in found.divisible),

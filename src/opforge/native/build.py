@@ -126,7 +126,8 @@ def build(
     hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
     # Files of installed packages too, because an upgrade changes their kernels.
     functions = {id(request.fn): request.fn for request, _ in made.requests.values()}
-    kernels = [file for fn in functions.values() for file in _compat.kernel_hash.files(fn)]
+    hashes = [_compat.kernel_hash.hash_or_unique(fn) for fn in functions.values()]
+    kernels = [file for hashed in hashes for file in hashed.files]
     kernels += [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     tables = [] if tuning is None else [str(tuning)]
     files_read = sorted({file for file in (*hosts, *kernels, *tables) if Folder(file).is_file()})

@@ -13,7 +13,7 @@ from ..notebook import counted
 from ..records import BadField, Between, Codecs
 from .choice import RecordedChoice
 
-FORMAT = 2
+FORMAT = 3
 _FIX = "record again with `opforge record -o launches.json -- python ...`"
 # Examples of sizes that led to a variant.
 MOST_SIZES = 8

@@ -74,7 +74,7 @@ class Dependence:
                     lines += list(part.values)
                     functions += part.values.values()
             lines += rows_of(kernel)
-            lines.append(_compat.kernel_hash.digest_or_unique(_kernels.innermost(kernel)))
+            lines.append(_compat.kernel_hash.hash_or_unique(_kernels.innermost(kernel)).digest)
             lines += _compat.printing.added(kernel)
         lines += [_text(fn) for fn in _reached(functions)]
         return "\n".join(f"# {line}" for line in lines)

@@ -149,8 +149,8 @@ def _sources(recording: Recording) -> set[str]:
 
 def _used(made: ServedPlan) -> set[str]:
     """The files of everything that kernels call, and of the constants that they use."""
-    found = [_compat.kernel_hash.files(kernel.fn) for kernel in made.kernels]
-    return {file for files in found for file in files if Path(file).is_file()}
+    hashes = [_compat.kernel_hash.hash_or_unique(kernel.fn) for kernel in made.kernels]
+    return {file for hashed in hashes for file in hashed.files if Path(file).is_file()}
 
 
 def _lacking(recording: Recording, made: ServedPlan) -> list[str]:

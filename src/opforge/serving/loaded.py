@@ -22,7 +22,7 @@ def find_loaded(name: str, source: str | None) -> Any:
         kernel = _compat.kernels.innermost(found)
         if (
             _compat.compiled.is_jitted(kernel)
-            and _compat.kernel_hash.digest_or_unique(kernel) == source
+            and _compat.kernel_hash.hash_or_unique(kernel).digest == source
         ):
             return kernel
     from .find import find_constant

@@ -17,7 +17,7 @@ from ..records import BadField, Between, Codecs, as_text
 from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 7
+FORMAT = 8
 NAME = "manifest.json"
 # The module of the C extension; its file adds `.abi3.so`.
 EXTENSION = "_opforge_served"

@@ -126,7 +126,7 @@ class ServedFolder(_compat.advice.Adviser):
         moved = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
         if not moved or not _is_of_script(fn):
             return []
-        source = _compat.kernel_hash.digest_or_unique(fn)
+        source = _compat.kernel_hash.hash_or_unique(fn).digest
         return [kernel for kernel in moved if kernel.source == source]
 
     def _absent(self, fn: Any, name: str) -> Gap:

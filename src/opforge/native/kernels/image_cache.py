@@ -134,13 +134,13 @@ def cache_key(
 
     Where it and what it calls stand is in it because cubins carry line numbers for profilers.
     """
-    source, places = kernel_hash.identity(request.fn)
+    hashed = kernel_hash.hash_or_unique(request.fn)
     # A kernel of a compiled graph stands in no file.
-    where = [p if full_paths else Path(p).name for p in (request.location, *places)]
+    where = [p if full_paths else Path(p).name for p in (request.location, *hashed.places)]
     constants = [(name, compiling.constant_key(value)) for name, value in request.constants]
     content = (
-        _FORMAT, arch, request.source, source, full_paths, where, request.signature, constants,
-        request.divisible, compiling.environment_key(arch, options),
+        _FORMAT, arch, request.source, hashed.digest, full_paths, where, request.signature,
+        constants, request.divisible, compiling.environment_key(arch, options),
     )  # fmt: skip
     return hashlib.sha256(repr(content).encode()).hexdigest()
 

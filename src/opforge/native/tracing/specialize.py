@@ -82,7 +82,7 @@ class Specializer:
             else:
                 slots.append(slot)
         variants, requests = [], []
-        source = _compat.kernel_hash.digest_or_unique(called.fn)
+        source = _compat.kernel_hash.hash_or_unique(called.fn).digest
         for types, aligned, divisible in _forms(slots):
             conditional = (*aligned, *divisible)
             request = self._request(called, slots, constants, types, conditional, source=source)
