@@ -157,7 +157,7 @@ def test_the_fake_of_a_forged_case_is_refused_or_made(drawn):
     which, cases = drawn
     op = json.dumps(REAL["ops"][which] | {"cases": "@"}).encode().replace(b'"@"', cases)
     try:
-        (described,) = Manifest(b'{"format": 2, "ops": [' + op + b"]}").ops
+        (described,) = Manifest(b'{"format": 3, "ops": [' + op + b"]}").ops
         made = _fake(described)(*CALLS[which])
     except (OpforgeError, ArithmeticError) as error:
         assert str(error)

@@ -13,7 +13,7 @@ import opforge
 from opforge.native.artifacts.toolchain import compile_adapter, compile_library
 from opforge.native.codegen import sources
 from opforge.native.ir.interface import SchemaArgument
-from opforge.registration.fingerprint import op_fingerprint
+from opforge.registration.dependence import op_fingerprint
 from support.loading import demo_source
 from support.native import hand_made
 from support.standin.driver import load_standin

@@ -70,7 +70,7 @@ def test_another_layout_of_the_manifest_is_refused(tmp_path):
         f"const char *later_manifest(void) {{ return {text}; }}\n"
         'const char *later_last_error(void) { return ""; }\n',
     )  # fmt: skip
-    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 2"):
+    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 3"):
         opforge.load(tmp_path)
 
 

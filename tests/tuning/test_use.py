@@ -102,7 +102,7 @@ def test_graphs_have_the_one_configuration(ops, table_of):
 
 
 def test_the_key_of_compiled_code_knows_the_table(ops, table_of):
-    key = Dependence("op", [ops.scale_kernel], [])
+    key = Dependence([ops.scale_kernel], [])
     before = key.src
     opforge.use_tuning(table_of({1024: 128}))
     assert key.src != before

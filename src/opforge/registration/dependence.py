@@ -1,44 +1,61 @@
-"""What compiled code depends on, as text for Inductor's cache key.
+"""What an op depends on, as text: for Inductor's cache key, and for a native library.
 
 A compiled graph is cached under what Dynamo saw, which is the op's name, and under the source of
 the kernels that the op lists. What is behind the name may still change: the host function, its
 helpers and constants, the configs of autotuners, heuristics, a kernel that somebody registered.
+A native library carries a hash of the same, which loading compares with that of the source.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 import inspect
 import sys
+import textwrap
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .. import _compat
+from .._compat import bytecode, reach
+from ..model import LAUNCHED, KernelRef
 from ..tuning.use import rows_of
 
 _kernels = _compat.kernels
-
-# Code of these is in torch's and Triton's own keys, or does not need to be in any.
-_FOREIGN = {*sys.stdlib_module_names, "torch", "triton", "numpy", "opforge"}
-_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
-def cache_entries(
-    name: str,
-    launched: Sequence[Any],
-    sources: Sequence[Any],
-    others: Callable[[], Sequence[str]] = tuple,
-) -> list[Any]:
-    """What to list for an op: its kernels, and an object that stands for the rest.
+@dataclass(eq=False)
+class Dependence:
+    """Looks like a jitted function to torch, which puts its `src` into the key.
 
     `others` tells at which dispatch keys somebody else's kernel runs instead of the body.
     """
-    jitted = [k for k in launched if not _kernels.is_interpreted(k)]
-    if not jitted:
-        return []
-    entries = [k if _torch_reads(k) else _kernels.innermost(k) for k in jitted]
-    return [*entries, Dependence(name, jitted, sources, others)]
+
+    launched: Sequence[Any]
+    sources: Sequence[Any]
+    others: Callable[[], Sequence[str]] = tuple
+    __name__ = "dependence"
+    fn = staticmethod(lambda: None)
+
+    def entries(self) -> list[Any]:
+        """What to list for the op: its kernels, and this for the rest."""
+        read = [k if _torch_reads(k) else _kernels.innermost(k) for k in self.launched]
+        return [*read, self] if read else []
+
+    @property
+    def src(self) -> str:
+        lines = [f"kernel of others at {key}" for key in self.others()]
+        for kernel in self.launched:
+            lines += rows_of(kernel)
+            lines.append(_compat.kernel_hash.hash_or_unique(_kernels.innermost(kernel)).digest)
+            lines += _compat.printing.added(kernel)
+        sources = _Sources([*self.launched, *self.sources])
+        lines += sources.lines(lambda fn: bytecode.text(fn.__code__))
+        return "\n".join(f"# {line!r}" for line in lines)
 
 
 def _torch_reads(kernel: Any) -> bool:
@@ -47,143 +64,77 @@ def _torch_reads(kernel: Any) -> bool:
     return len(chain) == 1 or (len(chain) == 2 and not _kernels.is_heuristics(kernel))
 
 
-class Dependence:
-    """Looks like a jitted function to torch, which puts its `src` into the key."""
+def op_fingerprint(fn: Any, kernels: Iterable[KernelRef] = ()) -> str:
+    """The hash of a function, and of the kernels that its text launches.
 
-    def __init__(
-        self,
-        name: str,
-        launched: Sequence[Any],
-        sources: Sequence[Any],
-        others: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
-        self.__name__ = name
-        self.fn = lambda: None
-        self._launched = launched
-        self._sources = sources
-        self._others = others
-
-    @property
-    def src(self) -> str:
-        lines = [f"kernel of others at {key}" for key in self._others()]
-        functions = list(self._sources)
-        for kernel in self._launched:
-            for part in _kernels.chain(kernel):
-                lines += [str(config) for config in getattr(part, "configs", ())]
-                if _kernels.is_heuristics(part):
-                    lines += list(part.values)
-                    functions += part.values.values()
-            lines += rows_of(kernel)
-            lines.append(_compat.kernel_hash.hash_or_unique(_kernels.innermost(kernel)).digest)
-            lines += _compat.printing.added(kernel)
-        lines += [_text(fn) for fn in _reached(functions)]
-        return "\n".join(f"# {line}" for line in lines)
+    It depends only on text: not on paths, line numbers, or the version of Python. Kernels that
+    only a trace has launched are left out: another process may not have traced.
+    """
+    launched = [ref.kernel for ref in kernels if ref.grade == LAUNCHED]
+    lines = _Sources([fn, *launched]).lines(_text)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
-    """The functions, and those that they use outside of torch and the like, each once."""
-    waiting, seen = list(reversed(functions)), set()
-    while waiting:
-        fn = inspect.unwrap(waiting.pop())
-        if not isinstance(fn, types.FunctionType) or id(fn) in seen:
-            continue
-        seen.add(id(fn))
-        yield fn
-        for value in named(fn).values():
-            waiting += [f for f in (value, *_methods(value, fn)) if is_ours(f)]
+class _Sources(reach.Walk):
+    """The functions that others lead to, also through kernels, and the constants they name."""
+
+    def __init__(self, roots: Sequence[Any]) -> None:
+        self._constants: defaultdict[int, set[str]] = defaultdict(set)
+        super().__init__(roots, max_depth=sys.maxsize)
+
+    def lines(self, told: Callable[[types.FunctionType], str]) -> list[str]:
+        """A text for each function, the same in whichever order they were met."""
+        named = self._constants
+        texts = {f"{told(r.value)} {_held(r.value)} {sorted(named[id(r)])}" for r in self.functions}
+        return sorted(texts | named[id(None)])
+
+    def named(self, holder: Any, name: Any, value: Any, **follow: Any) -> None:
+        # A closure is part of its function.
+        if type(holder) is not types.CellType and (shown := _held(value) or _shown(value)):
+            self._constants[id(self._here)].add(f"{_shown(name)} = {shown}")
+        super().named(holder, name, value, **follow)
+
+    def _kernel(self, kernel: Any) -> None:
+        for part in _kernels.chain(kernel):
+            self._constants[id(self._here)].update(map(str, getattr(part, "configs", ())))
+            if _kernels.is_heuristics(part):
+                self._visit(part.values)
+        self._visit(_kernels.innermost(kernel).fn)
+
+    def _object(self, value: Any, cost: int) -> None:
+        # Objects of others change while a program runs, such as loggers.
+        if not reach.is_foreign(value) or _kernels.is_kernel(value):
+            super()._object(value, cost)
+
+    def _import(self, name: str, level: int) -> None:
+        """Another process may not have loaded the module yet."""
 
 
-def named(fn: types.FunctionType) -> dict[str, Any]:
-    """What a function's names refer to: globals, closure, and attributes of modules."""
-    names = sorted({n for code in _codes(fn.__code__) for n in code.co_names})
-    found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
-    for module in [v for v in found.values() if isinstance(v, types.ModuleType)]:
-        if module.__name__.partition(".")[0] not in _FOREIGN:
-            found.update({f"{module.__name__}.{n}": vars(module).get(n) for n in names})
-    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-    found.update({name: _held(cell) for name, cell in cells})
-    for name, value in [*found.items(), *_defaults(fn)]:
-        if not isinstance(value, (*_PLAIN, types.ModuleType, types.FunctionType)):
-            found.update({f"{name}.{n}": v for n, v in _attributes(value, names)})
-    return found
+def _held(fn: Any) -> str:
+    """What a function closes over, and its defaults; nothing of another value."""
+    if type(fn) is not types.FunctionType:
+        return ""
+    cells = [reach.contents(cell) for cell in fn.__closure__ or ()]
+    return f"{fn.__qualname__} {_shown([fn.__defaults__, fn.__kwdefaults__, cells])}"
 
 
-def _defaults(fn: types.FunctionType) -> list[tuple[str, Any]]:
-    values = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
-    return [(f"default {i}", value) for i, value in enumerate(values)]
-
-
-def _attributes(value: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """What a class or an object holds under names that a function reads."""
-    cls = value if isinstance(value, type) else type(value)
-    if _is_foreign(cls) and not isinstance(value, tuple):
-        return
-    own = _kernels.instance_dict(value)
-    fields = getattr(cls, "_fields", ())
-    for name in names:
-        if name in own:
-            yield name, own[name]
-        elif isinstance(value, tuple) and name in fields:
-            yield name, tuple.__getitem__(value, fields.index(name))
-        else:
-            stored = next((vars(b)[name] for b in cls.__mro__ if name in vars(b)), None)
-            yield name, stored.value if isinstance(stored, enum.Enum) else stored
-
-
-def _is_foreign(value: Any) -> bool:
-    return (getattr(value, "__module__", None) or "").partition(".")[0] in _FOREIGN
-
-
-def _held(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
-
-
-def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
-    """Methods of a class, or of an object's class, that a function names."""
-    cls = value if isinstance(value, type) else type(value)
-    if _is_foreign(cls):
-        return []
-    names = {n for code in _codes(fn.__code__) for n in (*code.co_names, "__call__", "forward")}
-    found = [vars(base).get(n) for base in cls.__mro__ for n in sorted(names)]
-    return [getattr(m, "fget", None) or getattr(m, "__func__", m) for m in found if m is not None]
-
-
-def is_ours(value: Any) -> bool:
-    value = inspect.unwrap(value) if callable(value) else value
-    return isinstance(value, types.FunctionType) and not _is_foreign(value)
+def _shown(value: Any) -> str:
+    """A constant, the same in every process; empty for what is none."""
+    if type(value) in _PLAIN or isinstance(value, enum.Enum):
+        return repr(value)
+    if isinstance(value, dict):
+        return _shown([*value.items()])
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"[{', '.join(sorted(map(_shown, value)))}]"
+    # Triton's wraps a number.
+    return _shown(value.value) if type(value).__name__ == "constexpr" else ""
 
 
 def _text(fn: types.FunctionType) -> str:
-    """What a function does, the same in every process: `f 9700... [128] {'BLOCK': 128}`."""
-    held = named(fn).items()
-    constants = {n: text for n, v in held if (text := constant_text(v)) != type(v).__name__}
-    defaults = [constant_text(v) for v in fn.__defaults__ or ()]
-    keywords = {n: constant_text(v) for n, v in (fn.__kwdefaults__ or {}).items()}
-    return f"{_code(fn.__code__)} {defaults} {keywords} {constants!r}"
-
-
-def _code(code: types.CodeType) -> str:
-    constants = [constant_text(c) for c in code.co_consts]
-    return f"{code.co_name} {code.co_code.hex()} {constants} {code.co_names}"
-
-
-def constant_text(value: Any) -> str:
-    if isinstance(value, types.CodeType):
-        return _code(value)
-    if isinstance(value, frozenset):
-        return repr(sorted(map(repr, value)))
-    if isinstance(value, (tuple, list)):
-        return repr([constant_text(v) for v in value])
-    if isinstance(value, dict):
-        return repr([(constant_text(k), constant_text(v)) for k, v in value.items()])
-    return repr(value) if isinstance(value, _PLAIN) else type(value).__name__
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+    try:
+        return textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        # Typed at a prompt, or compiled by exec.
+        return bytecode.text(fn.__code__)

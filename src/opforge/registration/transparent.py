@@ -30,7 +30,7 @@ from ..model import (
     Reading,
 )
 from ..tuning.interpreted import choose_first
-from .dependence import cache_entries
+from .dependence import Dependence
 from .dispatch import is_overridden
 from .lists import tensors_in
 
@@ -132,8 +132,9 @@ class Transparency:
         refs = (*self._reading.found, *self._seen)
         kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
         if kernels:
-            entries = cache_entries(self.name, kernels, self.sources, self._others)
-            _launches.kernels_of_ops[self.name] = entries
+            jitted = [kernel for kernel in kernels if not _kernels.is_interpreted(kernel)]
+            dependence = Dependence(jitted, self.sources, self._others)
+            _launches.kernels_of_ops[self.name] = dependence.entries()
 
     def forget(self) -> None:
         _launches.kernels_of_ops.pop(self.name, None)

@@ -162,7 +162,7 @@ def test_a_path_that_is_not_a_library_is_refused(built, tmp_path):
 
 def test_a_library_from_an_opforge_without_implementations_must_be_rebuilt(tmp_path):
     ops = json.dumps(
-        {"format": 2, "ops": [{"name": "f", "function": "old_f", "params": [], "outputs": []}]}
+        {"format": 3, "ops": [{"name": "f", "function": "old_f", "params": [], "outputs": []}]}
     )
     (tmp_path / "old.c").write_text(
         "int old_abi_version(void) { return 1; }\n"

@@ -17,7 +17,7 @@ from opforge.native.library.shared_library import SharedLibrary, find_library, r
 from opforge.native.library.whole_file import refuse_damaged
 from support.processes import environment, python
 
-MANIFEST = {"format": 2, "name": "made", "archs": ["sm_80"], "ops": [], "kernels": []}
+MANIFEST = {"format": 3, "name": "made", "archs": ["sm_80"], "ops": [], "kernels": []}
 
 
 def shared_object(folder, manifest=MANIFEST, *, abi=1, answer=1):
@@ -78,7 +78,7 @@ def test_a_file_that_failed_once_can_be_opened_when_it_is_whole(fault, open_it, 
 
 def test_open_heeds_the_format_of_the_manifest(tmp_path):
     publish(tmp_path, shared_object(tmp_path, {**MANIFEST, "format": 99, "ops": "elsewhere"}))
-    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 2"):
+    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 3"):
         native.open(tmp_path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ...registration.fingerprint import op_fingerprint
+from ...registration.dependence import op_fingerprint
 from ...registry import Entry
 from .alternatives import implementing
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 ABI = 1
 # Of the functions that a torch adapter exports to `opforge.load`.
 ADAPTER_ABI = 3
-# Of the manifest's layout; 2 added the schema's arguments.
-MANIFEST_FORMAT = 2
+# Of the manifest: 2 added the schema's arguments, 3 has other hashes of the source.
+MANIFEST_FORMAT = 3
 
 # Tensors have at most this many dimensions; callers give `_outputs` arrays of this length.
 MAX_RANK = 8

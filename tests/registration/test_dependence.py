@@ -1,4 +1,4 @@
-"""What Inductor's cache key covers of an op: everything that compiled code depends on."""
+"""What Inductor's cache key and a library's source hash cover: all that an op depends on."""
 
 import importlib.util
 import itertools
@@ -8,6 +8,7 @@ import torch
 from torch._library.triton import triton_ops_to_kernels
 
 import opforge
+from opforge.registration.dependence import op_fingerprint
 from support.cache_keys import key_of
 from support.launching import double, graph_of, guessed
 from support.processes import OTHER_SEED, run_python
@@ -18,12 +19,13 @@ import triton.language as tl
 
 UNREAD = {unread}
 HOST_CONSTANT = {constant}
+SIDE: tl.constexpr = tl.constexpr({side})
 SIZES = ({size}, 2)
 TABLE = {{"by": {entry}}}
 
 @triton.jit
 def scaled(value):
-    return value * {scale}
+    return value * {scale} + SIDE
 
 def guess(args):
     return {guess}
@@ -39,25 +41,37 @@ def helper(x, by={default}, *, plus={keyword}):
     return x * by + {help}
 
 class Scaler:
-    def scale(self, x):
-        return x * {method}
+    factor = {member}
 
-scaler = Scaler()
+    def __init__(self, by):
+        self.by = by
+
+    def scale(self, x):
+        return x * {method} * self.by * self.factor
+
+scaler = Scaler({attribute})
+
+def times(by):
+    def apply(x):
+        return x * by
+    return apply
+
+first, second = times({first}), times({second})
+
+def backward(ctx, grad):
+    return grad * {gradient}
 
 def make(closed):
-    def backward(ctx, grad):
-        return grad * {gradient}
-
-    @opforge.op({name!r}, backward=backward)
-    def op(x: torch.Tensor) -> torch.Tensor:
+    def body(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](
             helper(x) * closed + HOST_CONSTANT, out, x.numel()
         )
-        return scaler.scale(out) + {body} + SIZES[0] + TABLE["by"]
-    return op
+        return first(scaler.scale(out)) + {body} + second(SIZES[0] + TABLE["by"])
+    return body
 
-op = make({closed})
+body = make({closed})
+op = opforge.op({name!r}, backward=backward)(body)
 """
 PLAIN = {
     "unread": 1,
@@ -75,69 +89,82 @@ PLAIN = {
     "gradient": 1,
     "body": 1,
     "closed": 1,
+    "side": 1,
+    "member": 1,
+    "attribute": 1,
+    "first": 2,
+    "second": 3,
 }
 numbers = itertools.count()
-# Cached code is stale when one of these changes.
 
 
 @pytest.fixture
-def key(tmp_path, op_name):
-    """The key of an op in a module whose text differs in some places."""
+def hashes(tmp_path, op_name):
+    """The key and the source hash of an op in a module whose text differs in some places."""
     name = op_name()
 
     def load(**changes):
         path = tmp_path / f"keyed{next(numbers)}.py"
-        path.write_text(MODULE.format(name=name, **{**PLAIN, **changes}))
+        above = changes.pop("above", "")
+        path.write_text(above + MODULE.format(name=name, **{**PLAIN, **changes}))
         spec = importlib.util.spec_from_file_location("keyed", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         try:
-            return key_of(name)
+            return key_of(name), op_fingerprint(module.body)
         finally:
             opforge.unregister(name)
 
     return load
 
 
-def test_the_same_text_gives_the_same_key(key):
-    assert key() == key()
-
-
 @pytest.mark.parametrize(
-    ("part", "value"),
+    "changes",
     [
-        pytest.param("block", 256, id="a config's block"),
-        pytest.param("warps", 8, id="a config's warps"),
-        pytest.param("scale", 3, id="a device function"),
-        pytest.param("guess", 8, id="a heuristic"),
-        pytest.param("body", 2, id="the host body"),
-        pytest.param("gradient", 2, id="the backward"),
-        pytest.param("constant", 2, id="a constant that the host body reads"),
-        pytest.param("closed", 2, id="a value that the host body closes over"),
-        pytest.param("help", 2, id="a helper of the host body"),
-        pytest.param("default", 2, id="a default of a helper"),
-        pytest.param("keyword", 2, id="a keyword's default of a helper"),
-        pytest.param("size", 5, id="a tuple that the host body reads"),
-        pytest.param("entry", 2, id="a dict that the host body reads"),
-        pytest.param("method", 2, id="a method that the host body calls"),
+        pytest.param({"block": 256}, id="a config's block"),
+        pytest.param({"warps": 8}, id="a config's warps"),
+        pytest.param({"scale": 3}, id="a device function"),
+        pytest.param({"side": 3}, id="a constant of a device function"),
+        pytest.param({"guess": 8}, id="a heuristic"),
+        pytest.param({"body": 2}, id="the host body"),
+        pytest.param({"constant": 2}, id="a constant that the host body reads"),
+        pytest.param({"closed": 2}, id="a value that the host body closes over"),
+        pytest.param({"first": 3, "second": 2}, id="values that two functions close over"),
+        pytest.param({"help": 2}, id="a helper of the host body"),
+        pytest.param({"default": 2}, id="a default of a helper"),
+        pytest.param({"keyword": 2}, id="a keyword's default of a helper"),
+        pytest.param({"size": 5}, id="a tuple that the host body reads"),
+        pytest.param({"entry": 2}, id="a dict that the host body reads"),
+        pytest.param({"method": 2}, id="a method that the host body calls"),
+        pytest.param({"attribute": 2}, id="an attribute that a method reads"),
+        pytest.param({"member": 2}, id="a class's attribute that a method reads"),
     ],
 )
-def test_the_key_changes_with(key, part, value):
-    assert key() != key(**{part: value})
+def test_both_change_with(hashes, changes):
+    assert not {*hashes()} & {*hashes(**changes)}
 
 
-def test_unread_values_do_not_change_the_key(key):
-    assert key() == key(unread=2)
+def test_the_key_changes_with_the_backward(hashes):
+    assert hashes()[0] != hashes(gradient=2)[0]
 
 
-def test_the_key_is_the_same_in_every_process(key, tmp_path):
-    here = key()
+@pytest.mark.parametrize("changes", [{}, {"unread": 2}, {"above": "# Moved down.\n\n"}])
+def test_neither_changes_with_what_stands_around(hashes, changes):
+    assert hashes() == hashes(**changes)
+
+
+def test_they_are_the_same_in_every_process_and_under_the_interpreter(hashes, tmp_path):
+    key, fingerprint = hashes()
     (file,) = tmp_path.glob("keyed*.py")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {file.stem} as keyed, opforge;"
-        "from support.cache_keys import key_of; print(key_of(opforge.info(keyed.op).name))"
+        "from opforge.registration.dependence import op_fingerprint;"
+        "from support.cache_keys import key_of; print({told})"
     )
-    assert run_python(script, **OTHER_SEED) == f"{here}\n"
+    told = script.format(told="key_of(opforge.info(keyed.op).name)")
+    assert run_python(told, **OTHER_SEED) == f"{key}\n"
+    told = script.format(told="op_fingerprint(keyed.body)")
+    assert run_python(told, TRITON_INTERPRET="1", **OTHER_SEED) == f"{fingerprint}\n"
 
 
 def test_torch_can_read_every_entry_of_outermost_heuristics(op_name):
