@@ -95,6 +95,8 @@ class _Walk(reach.Walk):
     Objects and classes are followed whole, as packages look their backends up by computed names.
     """
 
+    most_objects = sys.maxsize
+
     def __init__(self, function: Any) -> None:
         self.holders: list[Holder] = []
         # The ids of objects, containers and classes; the walk keeps what it has seen.

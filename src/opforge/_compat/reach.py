@@ -32,8 +32,6 @@ cached_by_identity, is_foreign_name = bytecode.cached_by_identity, bytecode.is_f
 FOREIGN = bytecode.FOREIGN
 # A longer container is a table of data.
 _MOST_INSIDE = 1000
-# A walk that meets more objects says so and ends.
-_MOST_OBJECTS = 20_000
 _BUILTINS = vars(builtins)
 
 
@@ -68,6 +66,9 @@ class Walk:
     `unbound` are names that nothing is bound to yet.
     """
 
+    # A walk that meets more says so and ends.
+    most_objects = 20_000
+
     def __init__(self, root: Any, *, max_depth: int) -> None:
         self.max_depth = max_depth
         self.kernels: dict[int, list[Reached]] = {}
@@ -83,7 +84,7 @@ class Walk:
         self._visit(root, cost=0, owner=owner)
         while self._waiting:
             self._read(self._waiting.popleft())
-            if len(self._seen) > _MOST_OBJECTS:
+            if len(self._seen) > self.most_objects:
                 self.gaps.append(Unfollowed(name_of(root), place_of(root), "it leads to too much"))
                 break
 

@@ -78,6 +78,8 @@ def op_fingerprint(fn: Any, kernels: Iterable[KernelRef] = ()) -> str:
 class _Sources(reach.Walk):
     """The functions that others lead to, also through kernels, and the constants they name."""
 
+    most_objects = sys.maxsize
+
     def __init__(self, roots: Sequence[Any]) -> None:
         self._constants: defaultdict[int, set[str]] = defaultdict(set)
         super().__init__(roots, max_depth=sys.maxsize)
