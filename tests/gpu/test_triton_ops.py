@@ -1,6 +1,7 @@
 """Ops that launch Triton kernels, on a real GPU: eager, compiled, differentiated, exported."""
 
 import dataclasses
+import operator
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ SYLLABLES = ["dou", "ble"]
 def looked_up(x: Tensor) -> Tensor:
     """Reading cannot follow this one; the trace does."""
     out = torch.empty_like(x)
-    getattr(k, "".join(SYLLABLES))[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+    operator.attrgetter("".join(SYLLABLES))(k)[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
     return out
 
 
