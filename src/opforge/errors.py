@@ -1,4 +1,4 @@
-"""Every exception opforge raises: one class per mistake, each also a builtin kind."""
+"""Every exception opforge raises, each also a builtin kind."""
 
 from __future__ import annotations
 
