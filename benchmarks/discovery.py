@@ -34,9 +34,9 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch._library.triton import get_inner_triton_kernels  # noqa: TID251  # what it is compared with
+from torch._library.triton import get_inner_triton_kernels  # what it is compared with
 from triton.backends.compiler import GPUTarget
-from triton.runtime.driver import driver  # noqa: TID251  # packages ask it for the GPU on import
+from triton.runtime.driver import driver  # packages ask it for the GPU on import
 
 import opforge
 
