@@ -437,7 +437,7 @@ METHODS = _ids(types.FunctionType, staticmethod, classmethod, property)
 _DEAD_ENDS = _ids(
     str, bytes, int, float, bool, complex, type(None), type(...), object, range, slice,
     torch.dtype, torch.device, torch.Tensor, torch.nn.Parameter, types.CodeType,
-    types.BuiltinFunctionType, types.GetSetDescriptorType, types.WrapperDescriptorType,
+    types.GetSetDescriptorType, types.WrapperDescriptorType,
     types.MethodDescriptorType,
 )  # fmt: skip
 _CONTAINERS = _ids(
@@ -446,6 +446,8 @@ _CONTAINERS = _ids(
 )  # fmt: skip
 PARTS: dict[int, tuple[str, ...]] = {
     id(types.MethodType): ("__func__", "__self__"),
+    # `Function.apply`, since torch 2.15.
+    id(types.BuiltinFunctionType): ("__self__",),
     id(functools.partial): ("func", "args", "keywords"),
     id(functools.partialmethod): ("func", "args", "keywords"),
     id(type(functools.cache(print))): ("__wrapped__",),
