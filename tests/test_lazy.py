@@ -50,7 +50,7 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.native",
         "opforge.native.ir.program",
         "opforge.native.kernels.progress",
-        "opforge.native.artifacts.fileset",
+        "opforge.native.artifacts.publish",
         "opforge.native.artifacts.build_record",
     ],
 )

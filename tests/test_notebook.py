@@ -11,7 +11,7 @@ from opforge.aoti_package.contents import PackagedKernel, PackagedOp
 from opforge.aoti_package.package_record import Package, ReportRow
 from opforge.check.report import CheckReport, Row
 from opforge.model import Discovery, KernelRef, NestedOp, Unresolved
-from opforge.native.artifacts.fileset import Written
+from opforge.native.artifacts.publish import Written
 from opforge.native.build import Result
 from opforge.native.ir.interface import Op
 from opforge.native.ir.program import Library

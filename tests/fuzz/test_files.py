@@ -1,4 +1,4 @@
-"""Forged build records, journals, cached kernels and tuning tables."""
+"""Forged cached kernels and tuning tables."""
 
 import functools
 import json
@@ -7,74 +7,11 @@ from pathlib import Path
 
 from opforge.arch import HOPPER
 from opforge.errors import BadTuning
-from opforge.native.artifacts import build_record
-from opforge.native.artifacts.fileset import clear_up, write_output
-from opforge.native.artifacts.output_folder import JOURNAL
 from opforge.native.ir.program import Image
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, _digest, _pack, encode
 from opforge.tuning import table as tables
 from opforge.tuning.rule import nearest
 from support.fuzzing import attack, damaged, forged
-
-FILES = {"lib/libx.so": b"library", "include/x.h": b"header"}
-ARGUMENTS = {"targets": ["ops.py"], "jobs": 1}
-
-
-@functools.cache
-def workshop():
-    """A folder with a file beside an output folder, neither of which a build may touch."""
-    folder = Path(tempfile.mkdtemp(prefix="opforge-fuzz-"))
-    (folder / "ops.py").write_text("source")
-    return folder
-
-
-def build():
-    """An output folder with a build in it, and the stamp for another."""
-    out = workshop() / "dist"
-    stamp = build_record.make(out, ARGUMENTS, {}, [workshop() / "ops.py"])
-    write_output(out, FILES, stamp=stamp, name="x")
-    return out, stamp
-
-
-def is_whole(out):
-    """Whether everything is there that must be, and nothing else."""
-    found = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    beside = [path.name for path in workshop().iterdir()]
-    return FILES.items() <= found.items() and sorted(beside) == ["dist", "ops.py"]
-
-
-RECORD = json.loads(build()[1].to_json()) | {"written": dict.fromkeys(FILES, "0" * 64)}
-
-
-@attack(forged(RECORD), examples=50)
-def test_a_forged_record_makes_the_next_build_do_its_work(text):
-    out, stamp = build()
-    place = out / build_record.stamp_path("x")
-    place.write_bytes(text)
-    why = build_record.difference(place, ARGUMENTS)
-    assert why is None or isinstance(why, str)
-    assert build_record.find_unchanged(out, {"other": 1}) is None
-    write_output(out, FILES, stamp=stamp, name="x")
-    assert build_record.difference(place, ARGUMENTS) is None
-    assert is_whole(out)
-
-
-DECIDED = {"changed": ["lib/libx.so", "include/x.h", "share/x/new"], "gone": ["share/x/old"]}
-
-
-@attack(forged(DECIDED), examples=40)
-def test_a_forged_journal_is_cleared_up_within_the_folder(text):
-    out, _ = build()
-    stage = out / ".opforge-forged"
-    for path, content in FILES.items():
-        (stage / "new" / path).parent.mkdir(parents=True, exist_ok=True)
-        (stage / "new" / path).write_bytes(content)
-    (stage / JOURNAL).write_bytes(text)
-    clear_up(out)
-    assert not stage.exists()
-    build()
-    assert is_whole(out)
-
 
 IMAGE = Image(HOPPER, b"\x7fELF\n\0cubin", "kernel", 4, ptx=".version 8\n")
 HEAD, _, REST = _pack(IMAGE).partition(b"\n")
@@ -122,9 +59,14 @@ def measured():
     return made
 
 
+@functools.cache
+def folder():
+    return Path(tempfile.mkdtemp(prefix="opforge-fuzz-"))
+
+
 @attack(forged(json.loads(measured().to_json())), examples=100)
 def test_a_forged_table_is_refused_or_says_the_same_when_it_is_written(text):
-    place = workshop().with_suffix(".json")
+    place = folder() / "table.json"
     place.write_bytes(text)
     try:
         found = tables.load(place)

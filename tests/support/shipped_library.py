@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 
 from opforge.native.artifacts.build_record import make
-from opforge.native.artifacts.fileset import write_output
+from opforge.native.artifacts.publish import write_output
 from opforge.native.artifacts.toolchain import compile_adapter, compile_library
 from opforge.native.ir.interface import SchemaArgument
 from support.native import hand_made

@@ -14,7 +14,7 @@ import opforge
 from ..locks import fork_safe_lock
 from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
-from ..native.library.whole_file import complete_build, refuse_damaged
+from ..native.library.whole_file import refuse_damaged
 from .backend import follow
 
 _HAS_JIT, _STRICT, _UNSEEN = 1, 2, 8
@@ -100,9 +100,8 @@ class Adapter:
         deferred = library.torch_deferred
         if deferred is None:
             raise _stale(library, f"{self.file} was built by an earlier opforge")
-        with complete_build(self.file):
-            if library.verify:
-                refuse_damaged(self.file, library.name)
+        if library.verify:
+            refuse_damaged(self.file, library.name)
         with _opening:
             deferred.value = 1
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ from ..notebook import counted, html_table
 from ..records import changed
 from ..registry import registry
 from .artifacts.build_record import make
-from .artifacts.fileset import Written, check_writable, write_output
-from .artifacts.scratch import scratch
+from .artifacts.publish import Written, check_writable, write_output
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
@@ -242,7 +242,8 @@ def _compiled(
     files: Mapping[str, bytes], name: str, *, static: bool, torch: bool, jobs: int
 ) -> dict[str, bytes]:
     """The compiled libraries, by path."""
-    with scratch("build") as folder:
+    with tempfile.TemporaryDirectory(prefix="opforge-build-") as temporary:
+        folder = Folder(temporary)
         for path, content in files.items():
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,8 +17,7 @@ from ..arch import Arch
 from ..arch_names import parse_archs
 from ..errors import KernelFailed, KernelNotFound, last_line
 from ..native.artifacts.build_record import make, unknown, watching_imports
-from ..native.artifacts.fileset import Written, check_writable, write_output
-from ..native.artifacts.scratch import scratch
+from ..native.artifacts.publish import Written, check_writable, write_output
 from ..native.ir.kernel_request import Requests, want
 from ..native.ir.program import Image
 from ..native.kernels.compile import compile_all
@@ -112,8 +112,8 @@ def build(
     )
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
-    with scratch("serve") as folder:
-        extension = build_extension(folder)
+    with tempfile.TemporaryDirectory(prefix="opforge-serve-") as folder:
+        extension = build_extension(Path(folder))
         contents[extension.name] = content = extension.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     settings = _compat.settings.current()

@@ -18,7 +18,7 @@ from ..native.ir.cases import chosen
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked
 from ..native.library.shared_library import find_library, rebuild, refuse_other_format
-from ..native.library.whole_file import complete_build, refuse_damaged
+from ..native.library.whole_file import refuse_damaged
 from .names import check_package_name
 from .platform_tag import Platform, platform_of
 
@@ -60,11 +60,10 @@ def read_built(path: Path) -> BuiltLibrary:
             found=f"no {adapter}",
             fix=f"build it, too: {_rebuild(file, root / stamp_path(name))}",
         )
-    with complete_build(file):
-        for one in (file, adapter):
-            refuse_damaged(one, name)
-        chosen = {p.relative_to(root).as_posix(): p.read_bytes() for p in _chosen(root, name)}
-        _refuse_changed(root, name, chosen)
+    for one in (file, adapter):
+        refuse_damaged(one, name)
+    chosen = {p.relative_to(root).as_posix(): p.read_bytes() for p in _chosen(root, name)}
+    _refuse_changed(root, name, chosen)
     files = {path.removeprefix(f"python/{name}/"): content for path, content in chosen.items()}
     described = files.get(f"share/{name}/manifest.json")
     if described is None or f"include/{name}.h" not in files:

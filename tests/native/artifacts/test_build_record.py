@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opforge.native.artifacts import build_record
-from opforge.native.artifacts.fileset import write_output
+from opforge.native.artifacts.publish import write_output
 from support.processes import environment
 
 ARGUMENTS = {"targets": ("ops.py",), "archs": [80, 90], "name": None, "ptx": False}

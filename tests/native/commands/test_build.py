@@ -387,22 +387,6 @@ def test_an_interrupted_build_leaves_the_last_one(sample, dist, monkeypatch, pla
     assert tree(dist) == before
 
 
-def test_a_build_interrupted_while_it_writes_leaves_the_last_one(sample, dist, monkeypatch):
-    before, replace, done = tree(dist), Path.replace, []
-
-    def interrupt(self, target):
-        if len(done) == 2:
-            monkeypatch.undo()
-            raise KeyboardInterrupt
-        done.append(target)
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", interrupt)
-    assert run(sample, "--arch", "sm_90", "-o", dist).exit_code == 1
-    assert len(done) == 2
-    assert tree(dist) == before
-
-
 def test_a_kernel_that_does_not_compile_is_shown_with_its_location_and_variant(tmp_path):
     source = write_source(tmp_path, "build_broken", BROKEN)
     done = run(source, "--arch", "sm_80", "-o", tmp_path / "dist")

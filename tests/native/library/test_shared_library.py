@@ -12,7 +12,7 @@ import opforge
 from opforge import native
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.artifacts import build_record
-from opforge.native.artifacts.fileset import write_output
+from opforge.native.artifacts.publish import write_output
 from opforge.native.library.shared_library import SharedLibrary, find_library, rebuild
 from opforge.native.library.whole_file import refuse_damaged
 from support.processes import environment, python

@@ -11,7 +11,7 @@ import opforge
 from opforge.cli import main
 from opforge.errors import BadOption, Untrusted
 from opforge.native.artifacts import build_record
-from opforge.native.artifacts.fileset import write_output
+from opforge.native.artifacts.publish import write_output
 
 FILES = {"lib/libplain.so": b"library", "include/plain.h": b"header"}
 

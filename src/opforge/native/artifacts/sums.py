@@ -26,11 +26,11 @@ def read_sums(path: Path) -> dict[str, str]:
 
 
 def parse_sums(content: bytes) -> dict[str, str]:
-    """Paths relative to the output folder, and hashes; `ValueError` where a line is not such."""
+    """Paths in the output folder, and hashes; `ValueError` where a line is not such."""
     found = {}
     for number, line in enumerate(content.decode().rstrip("\n").split("\n"), 1):
         match = _LINE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"line {number} is not a hash and a file's path")
+        if match is None or match[2].startswith("/") or ".." in match[2].split("/"):
+            raise ValueError(f"line {number} is not a hash and a path in the folder")
         found[match[2]] = match[1]
     return found

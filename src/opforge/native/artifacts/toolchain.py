@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
@@ -15,7 +16,6 @@ from pathlib import Path
 from ... import environment
 from ...errors import CCompileFailed, NoCompiler
 from ...versions import INSTALL_TORCH
-from .scratch import scratch
 
 # No path and no time goes into the objects: the same sources give the same library.
 FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -46,7 +46,7 @@ def compile_library(
     units = _units(sorted(f.relative_to(folder) for f in (folder / "src" / name).glob("*.c")))
     output = folder / "lib"
     output.mkdir(parents=True, exist_ok=True)
-    with scratch("cc") as temporary:
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
         objects = [str(Path(temporary, files[-1].stem + ".o")) for files in units]
         commands = [
             [*compiler, *FLAGS, *flags, "-c", *as_unit(files), "-o", target]
@@ -99,7 +99,7 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
     output = folder / "lib" / f"lib{name}_torch.so"
     headers = ["-Iinclude", "-isystem", str(torch / "include")]
     needed = [f"lib/lib{name}.so", f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl"]
-    with scratch("cc") as temporary:
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
         compiled, tried = (str(Path(temporary, f)) for f in ("adapter.o", "tried"))
         source = f"src/{name}/torch/{name}_torch.cpp"
         _run(

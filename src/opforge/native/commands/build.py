@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ...notebook import counted
 from ..artifacts import build_record
 from ..artifacts.depfile import write_depfile
-from ..artifacts.fileset import clear_up
 from .operator_tree import buildable, is_tree, load_buildable, refuse
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ class Done:
 
 def nothing_to_do(given: BuildArguments) -> Done | None:
     """The last build if it gave the same; None if there is work."""
-    # Of a build that was killed, which would be finished by the next one that has work.
-    clear_up(given.output)
     if given.verbose:
         return None
     found = build_record.find_unchanged(given.output, given.deciding())

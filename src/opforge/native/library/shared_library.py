@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir.abi import ABI, MANIFEST_FORMAT, STATUS_NAMES
 from .manifest_reader import Manifest, as_asked
-from .whole_file import FileStamp, complete_build, refuse_damaged, stamp_of
+from .whole_file import FileStamp, refuse_damaged, stamp_of
 
 # By file, as it was when this process opened it, which it keeps.
 _opened: dict[Path, FileStamp] = {}
@@ -112,11 +112,10 @@ class SharedLibrary:
         self.file, self.verify = file, verify
         self.name = _name(file)
         refuse_changed(file)
-        with complete_build(file):
-            if verify and file.resolve() not in _opened:
-                refuse_damaged(file, self.name)
-            stamp = stamp_of(file)
-            self._c = self._open()
+        if verify and file.resolve() not in _opened:
+            refuse_damaged(file, self.name)
+        stamp = stamp_of(file)
+        self._c = self._open()
         _opened.setdefault(file.resolve(), stamp)
         try:
             self._check_abi()

@@ -6,17 +6,11 @@ does anything. A loaded library's first call waits for this module.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
-from ..artifacts.output_folder import is_half_published, locked
 from ..artifacts.sums import read_sums, sums_path
-
-# Seconds for a build to write its files. Whoever can read the folder can lock it, so not for ever.
-_PATIENCE = 10.0
 
 ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 ELF_SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -56,24 +50,6 @@ def _again(file: Path, library: str) -> str:
     if root is not None and (root / "_library.py").is_file():
         return f"install its wheel again: pip install --force-reinstall {library}"
     return "copy or build the library again"
-
-
-@contextlib.contextmanager
-def complete_build(file: Path) -> Iterator[None]:
-    """Keep builds from writing meanwhile; raise `NotALibrary` if one was killed while it wrote."""
-    root = _root(file.resolve())
-    if root is None:
-        yield
-        return
-    with locked(root, alone=False, patience=_PATIENCE):
-        if is_half_published(root):
-            from ...errors import NotALibrary
-
-            raise NotALibrary(
-                f"{file} is not opened: a build into {root} was killed while it wrote its files",
-                fix="build it again, which also writes the rest",
-            )
-        yield
 
 
 def _root(file: Path) -> Path | None:

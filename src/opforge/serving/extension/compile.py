@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sysconfig
+import tempfile
 from importlib import resources
 from pathlib import Path
 
 from ...errors import NoCompiler
-from ...native.artifacts.scratch import scratch
 from ...native.artifacts.toolchain import compile_extension
 from ..manifest import EXTENSION
 
@@ -24,10 +24,10 @@ def build_extension(folder: Path) -> Path:
     headers = _headers()
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{EXTENSION}.abi3.so"
-    with scratch("cc") as sources:
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as sources:
         for name, text in _sources().items():
-            (sources / name).write_bytes(text)
-        compile_extension(sources, output, headers, flags=_FLAGS)
+            Path(sources, name).write_bytes(text)
+        compile_extension(Path(sources), output, headers, flags=_FLAGS)
     return output
 
 
