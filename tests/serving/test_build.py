@@ -1,4 +1,4 @@
-"""A folder of served kernels: its files and its manifest, which is not trusted."""
+"""A folder of served kernels: its files and its manifest."""
 
 import hashlib
 import importlib
@@ -257,18 +257,10 @@ def test_widen_is_for_recordings():
     [
         (lambda m: m.update(format=4), "found: format 4, but this opforge reads 8"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected an architecture"),
-        (
-            lambda m: image_of(m).update(file="images/../../etc/passwd"),
-            "images[0].file is 'images/../../etc/passwd', expected what fits",
-        ),
-        (lambda m: image_of(m).update(shared=-1), "images[0].shared is -1, expected 0 to"),
-        (
-            lambda m: m["kernels"][0]["instances"][0]["variants"][0].update(types=["p17"]),
-            "types[0] is 'p17', expected one of",
-        ),
+        (lambda m: m["kernels"][0].update(name=1), "kernels[0].name is 1, expected str"),
     ],
 )
-def test_a_forged_manifest_is_refused(built, tmp_path, change, said):
+def test_a_manifest_of_another_format_is_refused(built, tmp_path, change, said):
     content = json.loads((built.folder / "manifest.json").read_text())
     change(content)
     (tmp_path / "manifest.json").write_text(json.dumps(content))
@@ -276,10 +268,6 @@ def test_a_forged_manifest_is_refused(built, tmp_path, change, said):
         read(tmp_path)
     assert said in str(caught.value)
     assert "fix: build it again with `opforge build launches.json`" in str(caught.value)
-
-
-def image_of(manifest):
-    return manifest["kernels"][0]["instances"][0]["variants"][0]["images"][0]
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):

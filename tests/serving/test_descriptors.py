@@ -13,10 +13,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
 from opforge.cli import main
-from opforge.errors import NotServable, NotServed, OpforgeWarning
+from opforge.errors import NotServed, OpforgeWarning
 from opforge.recording.choice import RecordedChoice
 from opforge.report.read import read_all
-from opforge.serving import manifest as manifests
 from opforge.serving.build import build
 from opforge.serving.plan import plan
 from support.native.hopper_ops import edges_kernel, moved_kernel, product_kernel, twice_kernel
@@ -268,26 +267,6 @@ def test_a_tensor_that_the_gpu_cannot_reach_is_refused(gpu, jit, folder):
     x = torch.zeros(64, 32, dtype=torch.float16)
     gpu.hide(x.data_ptr())
     with pytest.raises(ValueError, match="x_desc is in memory that the GPU cannot reach"):
-        twice(x)
-
-
-def test_a_forged_map_is_refused(device, folder, tmp_path):
-    content = manifests.read(folder)
-    (kernel,) = [one for one in content.kernels if one.name == "twice_kernel"]
-    instance = kernel.instances[0]
-    variant = instance.variants[0]
-    (image,) = [one for one in variant.images if one.maps]
-    forged = image._replace(maps=image.maps[:1])
-    changed = kernel._replace(
-        instances=(instance._replace(variants=(variant._replace(images=(forged,)),)),)
-    )
-    for file in folder.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    (tmp_path / manifests.NAME).unlink()
-    (tmp_path / manifests.NAME).write_text(content._replace(kernels=(changed,)).to_json())
-    opforge.serve(tmp_path)
-    x = torch.zeros(64, 32, dtype=torch.float16)
-    with pytest.raises(NotServable, match="the tensor maps of an image are not those of its desc"):
         twice(x)
 
 

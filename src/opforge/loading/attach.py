@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import DuplicateOp, StaleLibrary, warn
-from ..native.library.manifest_reader import ManifestOp, reading
+from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
 from .adapter import Adapter
 from .calls import Caller
-from .consistent import refuse_contradictions, refuse_contradictory_cases
 from .define import define
 from .first_call import PlainOp
 from .op_backend import Service
@@ -36,8 +35,6 @@ def serve(
             registry.watchers.append(_follow)
         services = {}
         for op in operators:
-            with reading(op.whose, op.place):
-                refuse_contradictions(op.op)
             call = Caller(library, op, host_memory=key == "CPU")
             own = adapter if adapter is not None and op.torch_name in adapter.operators else None
             services[op.name] = Service(op.op, call, library, own, key=key, strict=strict)
@@ -94,8 +91,6 @@ def _fake(described: ManifestOp) -> Callable[..., Any]:
     def shapes() -> Callable[..., Any]:
         from .fake import Shapes  # noqa: PLC0415 - only traces need it
 
-        with reading(described.whose, described.place):
-            refuse_contradictory_cases(described.op, described.cases)
         return Shapes(described.op, described.cases)
 
     def fake(*args: Any, **kwargs: Any) -> Any:

@@ -6,15 +6,13 @@ Named tuples, because a dataclass takes a millisecond to define, and programs wa
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..arch import Arch
 from ..errors import NotServable
 from ..recording.choice import RecordedChoice
-from ..records import BadField, Between, Codecs, as_text
-from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
+from ..records import BadField, Codecs, as_text
 
 # Another one wherever the extension or what it is given changes.
 FORMAT = 8
@@ -108,14 +106,6 @@ class Manifest(NamedTuple):
         return json.dumps(content, indent=1) + "\n"
 
 
-_TYPES = frozenset(
-    {
-        *("p", "p16", "1", "none", DESCRIPTOR, *OTHERS, *PRINTED),
-        *(n + by for n in INTEGERS for by in ("", ":16")),
-    }
-)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_BYTES = Between(0, 2**40)
 _CODECS = Codecs(
     {
         ServedImage: (
@@ -130,28 +120,6 @@ _CODECS = Codecs(
         Manifest: "triton settings archs sha256 kernels",
     },
     {Arch: as_text(Arch.named, "an architecture")},
-    limits={
-        ServedImage: {
-            # Nothing but a file of the folder itself.
-            "file": re.compile(r"images/[A-Za-z0-9_.-]+\.(cubin|hsaco)"),
-            "sha256": _SHA256,
-            "size": _BYTES,
-            "num_warps": Between(1, 64),
-            "shared": Between(0, 2**31 - 1),
-            "num_ctas": Between(1, 64),
-            "scratch_size": _BYTES,
-            "scratch_align": Between(1, 2**20),
-            "descriptor_flags": Between(1, 2),
-        },
-        ServedMap: {
-            "element": Between(0, 15),
-            "element_size": Between(1, 8),
-            "swizzle": Between(0, 7),
-            "block": Between(1, 256),
-        },
-        ServedVariant: {"types": _TYPES},
-        Manifest: {"sha256": _SHA256},
-    },
 )
 
 

@@ -257,13 +257,7 @@ def test_a_forged_manifest_is_refused_by_the_name_of_its_field():
         (b"[" * 200_000, "nested too deeply"),
         (b'{"kernels": []}', "ops is missing"),
         (b'{"ops": [{"name": "f"}]}', r"ops\[0\]\.function is missing"),
-        (b'{"ops": [{"name": "f", "function": "a b"}]}', r"ops\[0\]\.function is 'a b'"),
         (b'{"ops": [], "kernels": [{}]}', r"kernels\[0\]\.images is missing"),
-        (
-            b'{"ops": [], "kernels": [{"images": [{"arch": "sm_x"}]}]}',
-            r"kernels\[0\]\.images\[0\]\.arch is 'sm_x'",
-        ),
-        (b'{"ops": [], "kernels": [], "archs": ["sm_80; rm"]}', r"archs\[0\] is"),
     ],
 )
 def test_what_is_not_a_manifest_is_told(text, said):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...records import Between, Codecs, JsonCodec, field
+from ...records import Codecs, JsonCodec, field
 from .cases import (
     Allocate,
     Bound,
@@ -25,7 +25,6 @@ from .cases import (
     TensorCase,
     Variant,
 )
-from .dtypes import DTYPES
 from .expr import Expr, Term, from_json, text, to_json
 
 
@@ -37,11 +36,6 @@ def _write_term(term: Term) -> Any:
 
 def _read_term(content: Any) -> Term:
     return from_json(field(content, "term", Any) if isinstance(content, dict) else content)
-
-
-_INT64 = Between(-(2**63), 2**63 - 1)
-_INDEX = Between(0, 9999)
-_DTYPE = frozenset(DTYPES)
 
 
 CASE = Codecs(
@@ -61,15 +55,4 @@ CASE = Codecs(
         Variant: "kernel types aligned divisible",
     },
     {Term: JsonCodec(_write_term, _read_term)},
-    {
-        Case: {"implementation": _INDEX, "choices": _INDEX},
-        # Empty for an optional tensor's NULL.
-        TensorCase: {"dtype": _DTYPE | {""}},
-        Bound: {"low": _INT64, "high": _INT64, "values": _INT64},
-        Output: {"dtype": _DTYPE},
-        Fill: {"width": Between(1, 8), "pattern": Between(0, 2**64 - 1)},
-        Pointer: {"dtype": _DTYPE},
-        Descriptor: {"dtype": _DTYPE, "rank": Between(1, 5)},
-        Variant: {"aligned": _INDEX, "divisible": _INDEX},
-    },
 ).of(Case)

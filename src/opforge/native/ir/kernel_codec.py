@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...records import Between, Codecs, each
+from ...records import Codecs, each
 from .program import Image, Kernel, TensorMap
 
 
@@ -31,7 +31,6 @@ class BuiltKernel(NamedTuple):
     images: tuple[BuiltImage, ...]
 
 
-_COUNTS = ("bytes", "num_warps", "shared", "registers", "spills")
 _CODECS = Codecs(
     {
         Kernel: "key name qualified_name location types constants divisible options",
@@ -40,7 +39,6 @@ _CODECS = Codecs(
         TensorMap: "element element_size swizzle block is_padded_fp4",
         BuiltImage: "arch bytes sha256 ptx_sha256 num_warps shared registers spills",
     },
-    limits={BuiltImage: dict.fromkeys(_COUNTS, Between(0, 2**63 - 1))},
 )
 KERNEL, IMAGE, _BUILT_IMAGE = map(_CODECS.of, (Kernel, Image, BuiltImage))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...records import BadField, Between, Codecs, JsonCodec, shown
-from .dtypes import DTYPES
+from ...records import BadField, Codecs, JsonCodec, shown
 from .interface import (
     ChoiceParam,
     Flat,
@@ -54,5 +53,4 @@ OP = Codecs(
         Implementation: "name torch_name schema location source_hash doc",
     },
     {Flat: JsonCodec(_write_flat, _read_flat)},
-    {TensorParam: {"group": Between(0, 999)}, ScalarParam: {"dtype": frozenset(DTYPES)}},
 ).of(Op)

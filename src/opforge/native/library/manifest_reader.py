@@ -9,18 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...records import BadField, each, field, keep_to
+from ...records import BadField, each, field
 
 if TYPE_CHECKING:
     from ..ir.cases import Case
     from ..ir.interface import Op
-
-_ARCH = re.compile(r"sm_[0-9]{2,4}[af]?|gfx[1-9][0-9a-f]{2,3}")
-_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Manifest:
@@ -37,10 +33,8 @@ class Manifest:
     @functools.cached_property
     def archs(self) -> tuple[str, ...]:
         with reading(self._whose):
-            archs: tuple[str, ...] = each(
-                self.content, "archs", functools.partial(keep_to, _ARCH), []
-            )
-            return archs
+            archs: list[str] = field(self.content, "archs", list, [])
+            return tuple(archs)
 
     @functools.cached_property
     def ops(self) -> tuple[ManifestOp, ...]:
@@ -74,7 +68,7 @@ class ManifestOp:
         self.whose = whose
         self.name: str = field(content, "name", str)
         # The C function.
-        self.function: str = keep_to(_FUNCTION, field(content, "function", str), "function")
+        self.function: str = field(content, "function", str)
         # Formats before this one had fewer keys.
         self.torch_name: str = field(content, "torch_name", str, "")
         self.location: str = field(content, "location", str, "")
@@ -111,7 +105,7 @@ class ManifestOp:
 
 def _image(content: Any) -> tuple[str, bool]:
     """Its architecture, and whether it has PTX."""
-    arch: str = keep_to(_ARCH, field(content, "arch", str), "arch")
+    arch: str = field(content, "arch", str)
     return arch, bool(field(content, "ptx_sha256", str | None, None))
 
 
