@@ -476,7 +476,7 @@ class NotALibrary(OpforgeError, OSError):
 
 
 class Untrusted(OpforgeError, RuntimeError):
-    """A library that no trusted key has signed."""
+    """Files that are not what their build wrote, or that no trusted key has signed."""
 
 
 class NativeCallFailed(OpforgeError, RuntimeError):

@@ -17,8 +17,8 @@ MODULES = {
     "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
     "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",
     "opforge.native.library.manifest_reader", "opforge.native.library.shared_library",
-    "opforge.native.artifacts", "opforge.native.artifacts.sums",
-    "opforge.native.library.whole_file", "opforge.deferred", "opforge.records", "opforge.locks",
+    "opforge.native.artifacts", "opforge.native.artifacts.hashes",
+    "opforge.deferred", "opforge.records", "opforge.locks",
     "opforge.versions",
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import threading
 
+import minisign
 import pytest
 import torch
 
@@ -16,7 +17,10 @@ from opforge.errors import (
     NotALibrary,
     StaleLibrary,
     UnregisteredOp,
+    Untrusted,
 )
+from opforge.native.artifacts.build_record import digest_of
+from opforge.native.artifacts.hashes import sign, sums_path, written_sums
 from support.processes import TORCH_ALONE, environment, python
 
 X = torch.arange(6.0).view(2, 3)
@@ -49,6 +53,43 @@ def test_every_kind_of_argument_and_output_gets_through(loading):
     out, stats = everything(x, torch.zeros(8), state, *SCALARS, None, fixed=False)
     assert stats is None
     assert torch.ops.demo.special(x[0], "pdl") is None
+
+
+@pytest.fixture
+def signed(dist, tmp_path):
+    """A copy of the library and its adapter, whose hashes a key has signed."""
+    pair = minisign.KeyPair.generate()
+    (tmp_path / "key").write_bytes(bytes(pair.secret_key))
+    (tmp_path / "pub").write_bytes(bytes(pair.public_key))
+    shutil.copytree(dist / "lib", tmp_path / "lib")
+    digests = {f"lib/{file.name}": digest_of(file) for file in tmp_path.glob("lib/*.so")}
+    sums = tmp_path / sums_path("loaded")
+    sums.parent.mkdir(parents=True)
+    sums.write_bytes(written_sums(digests))
+    sign([sums], tmp_path / "key", str)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("standin")
+def test_what_a_trusted_key_has_signed_runs_whatever_becomes_of_its_files(signed):
+    options = {"host_memory": True, "adapter": True, "trusted_keys": [signed / "pub"]}
+    ops = opforge.load(signed, **options)
+    try:
+        assert opforge.load(signed, **options) is ops
+        shutil.rmtree(signed / "lib")
+        torch.testing.assert_close(torch.ops.demo.add(X, X), 2 * X)
+    finally:
+        ops.close()
+        ops.unload()
+
+
+@pytest.mark.parametrize("name", ["libloaded.so", "libloaded_torch.so"])
+def test_no_file_is_opened_that_differs_from_what_a_trusted_key_has_signed(signed, name):
+    with (signed / "lib" / name).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(Untrusted, match=f"{name} is not what was built"):
+        opforge.load(signed, host_memory=True, adapter=True, trusted_keys=[signed / "pub"])
+    assert opforge.registry.registry.find("demo::add") is None
 
 
 def test_what_an_operator_mutates_has_its_version_raised(loading):

@@ -27,7 +27,7 @@ import opforge
 from opforge._compat import kernel_hash, patches
 from opforge.cli import main
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
-from opforge.native.library.signature import sign
+from opforge.native.artifacts.hashes import sign
 from opforge.report.read import read_all
 from opforge.serving import serve as serving
 from opforge.serving.build import build
@@ -410,18 +410,6 @@ def test_a_torch_without_cuda_is_told(folder, monkeypatch):
         serving.stop()
 
 
-@pytest.mark.parametrize("change", [{"kinds": []}, {"variants": []}, {"constants": {}}])
-def test_a_manifest_that_does_not_fit_its_kernels_is_refused(gpu, folder, tmp_path, change):
-    copied = shutil.copytree(folder, tmp_path / "kernels")
-    content = json.loads((copied / "manifest.json").read_text())
-    for kernel in content["kernels"]:
-        kernel["instances"][0].update(change)
-    (copied / "manifest.json").write_text(json.dumps(content))
-    opforge.serve(copied)
-    with pytest.raises(NotServable, match="does not fit its kernels"):
-        combine[(1,)](torch.randn(8), None, torch.randn(8), 8, BLOCK=128)
-
-
 def test_what_a_launch_returns_launches_again(gpu, jit, folder):
     """As wrappers of packages do, with all arguments or without constants."""
     opforge.serve(folder, strict=True)
@@ -762,7 +750,7 @@ def launch_combine():
     combine[(1,)](x, x, x, 8, BLOCK=64)
 
 
-@pytest.mark.parametrize("options", [{}, {"trusted_keys": ["pub"], "verify": False}])
+@pytest.mark.parametrize("options", [{"verify": True}, {"trusted_keys": ["pub"]}])
 def test_an_image_that_is_altered_before_its_first_launch_is_refused(
     gpu, copied, options, monkeypatch
 ):
@@ -772,15 +760,24 @@ def test_an_image_that_is_altered_before_its_first_launch_is_refused(
         content = bytearray(image.read_bytes())
         content[100] ^= 1
         image.write_bytes(content)
-    with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
+    with pytest.raises(Untrusted, match=r"images/.* is not what was built"):
         launch_combine()
     assert gpu.launches == []
 
 
-def test_what_was_hashed_is_launched_whatever_becomes_of_the_file(gpu, jit, copied):
-    opforge.serve(copied, strict=True)
+def test_an_image_that_is_cut_short_is_refused(gpu, copied):
+    opforge.serve(copied)
+    for image in (copied / "images").iterdir():
+        image.write_bytes(image.read_bytes()[:-1])
+    with pytest.raises(NotServable, match=r"images/.* is damaged: it has \d+ bytes of"):
+        launch_combine()
+    assert gpu.launches == []
+
+
+def test_what_was_hashed_is_launched_whatever_becomes_of_the_files(gpu, jit, copied):
+    opforge.serve(copied, strict=True, verify=True)
     launch_combine()
-    shutil.rmtree(copied / "images")
+    shutil.rmtree(copied)
     serving._current.server.extension.unload()
     launch_combine()
     loads = gpu.calls.count(gpu.vendor.call("cuModuleLoadData"))
@@ -802,18 +799,28 @@ def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, copied, t
     (tmp_path / "no").write_bytes(bytes(minisign.KeyPair.generate().public_key))
     with pytest.raises(Untrusted, match="none of the trusted keys has signed"):
         opforge.serve(copied, trusted_keys=[tmp_path / "no"])
-    with pytest.raises(Untrusted, match=r"\.json is not trusted: it cannot be read: No such"):
+    with pytest.raises(Untrusted, match="SHA256SUMS cannot be read: No such file"):
         opforge.serve(copied / "images", trusted_keys=[tmp_path / "pub"])
 
 
 def test_an_altered_extension_is_refused(folder, tmp_path):
     copied = shutil.copytree(folder, tmp_path / "kernels")
     extension = copied / "_opforge_served.abi3.so"
-    extension.write_bytes(extension.read_bytes() + b"more")
-    with pytest.raises(NotServable, match=r"abi3\.so was altered: its hash is not the manifest's"):
+    content = extension.read_bytes()
+    extension.write_bytes(content + b"more")
+    with pytest.raises(Untrusted, match=r"abi3\.so is not what was built"):
+        opforge.serve(copied, verify=True)
+    extension.write_bytes(content[:-100])
+    with pytest.raises(NotServable, match=r"abi3\.so cannot be used: it has \d+ bytes of"):
         opforge.serve(copied)
     extension.unlink()
-    with pytest.raises(NotServable, match=r"lacks _opforge_served\.abi3\.so"):
+    with pytest.raises(NotServable, match=r"abi3\.so cannot be used: there is no such file"):
+        opforge.serve(copied)
+
+
+def test_a_folder_that_a_killed_build_left_mixed_is_refused(copied):
+    (copied / "share/served/SHA256SUMS").write_bytes(b"")
+    with pytest.raises(NotServable, match="a build was killed while it wrote its files"):
         opforge.serve(copied)
 
 

@@ -14,7 +14,6 @@ import opforge
 from ..locks import fork_safe_lock
 from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
-from ..native.library.whole_file import refuse_damaged
 from .backend import follow
 
 _HAS_JIT, _STRICT, _UNSEEN = 1, 2, 8
@@ -100,12 +99,10 @@ class Adapter:
         deferred = library.torch_deferred
         if deferred is None:
             raise _stale(library, f"{self.file} was built by an earlier opforge")
-        if library.verify:
-            refuse_damaged(self.file, library.name)
-        with _opening:
+        with library.checked(self.file) as place, _opening:
             deferred.value = 1
             try:
-                return ctypes.CDLL(str(self.file.resolve()))
+                return ctypes.CDLL(place)
             except OSError as error:
                 if f"undefined symbol: {library.name}_" in str(error):
                     what = f"{self.file} was built for a different build of {library.file.name}"

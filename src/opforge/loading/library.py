@@ -13,9 +13,11 @@ import opforge
 
 from ..deferred import defer, run_deferred
 from ..locks import fork_safe_lock
+from ..native.artifacts.hashes import VerifiedFiles
 from ..native.library.shared_library import (
     SharedLibrary,
     find_library,
+    library_name,
     rebuild,
     refuse_changed,
     shortened,
@@ -40,7 +42,7 @@ def load(
     strict: bool | None = None,
     adapter: bool | None = None,
     host_memory: bool = False,
-    verify: bool = True,
+    verify: bool = False,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Loaded:
     """Register a built library's operators with torch; needs neither Triton nor their source.
@@ -58,11 +60,11 @@ def load(
     use it if it exists. With `host_memory`, CPU tensors are passed as memory of device 0: for GPUs
     that reach it, and for tests without a driver.
 
-    Before the library and its adapter are opened, which is once per process, each is compared with
-    its hash in `share/NAME/SHA256SUMS`, about 1 ms per MB; `verify=False` leaves that out.
-
-    With `trusted_keys`, public keys of minisign or files with them, a library is opened only if one
-    of them has signed those hashes (`opforge sign`); this is checked whatever `verify` is.
+    A file that is cut short, or that `share/NAME/SHA256SUMS` does not list, is not opened. With
+    `verify`, a file must also have the hash that is listed there, which takes about 1 ms per MB.
+    With `trusted_keys`, public keys of minisign or files with them, one of them must have signed
+    those hashes (`opforge sign`), too. What is opened then is a copy of the bytes that were
+    compared.
     """
     given = {"strict": strict, "adapter": adapter, "host_memory": host_memory, "verify": verify}
     for name, value in given.items():
@@ -70,19 +72,18 @@ def load(
             what = f"{name} must be True or False, got {value!r}"
             raise opforge.errors.BadOption(what, fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
-    if trusted_keys is not None:
-        from ..native.library.signature import PublicKeys, read_trusted
-
-        keys = PublicKeys(trusted_keys)
-        for opened in [file, *filter(Path.exists, [adapter_file(file)])]:
-            read_trusted(file.parent.parent, opened, keys)
+    verified = None
+    if verify or trusted_keys is not None:
+        verified = VerifiedFiles(file.parent.parent, library_name(file), trusted_keys)
     with _lock:
         refuse_changed(file)
         known = _loaded.get(file)
         if known is None:
-            library = SharedLibrary(file, verify=verify)
+            library = SharedLibrary(file, verified)
             known = Loaded(library, strict=bool(strict), adapter=adapter, host_memory=host_memory)
             _loaded[file] = known
+        elif verified is not None:
+            known.compare(verified)
         known.check_options(adapter=adapter, host_memory=host_memory)
         if strict is not None and known.strict != strict:
             known.strict = strict
@@ -189,6 +190,12 @@ class Loaded:
                 f"{self.file} is already loaded, with adapter={found[0]}, host_memory={found[1]}",
                 fix="load it with the same options, or close it first: opforge.load(...).close()",
             )
+
+    def compare(self, verified: VerifiedFiles) -> None:
+        """Compare the files of a library that is open already; it has not changed since."""
+        verified.read(self.file)
+        if self._adapter is not None:
+            verified.read(self._adapter.file)
 
     def preload(self, device: int = 0) -> None:
         """Load every kernel onto a device now: before CUDA graphs, or for an even first call."""

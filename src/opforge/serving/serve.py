@@ -13,9 +13,9 @@ from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
 from ..errors import NotServable, warn
+from ..native.artifacts.hashes import VerifiedFiles
 from ..recording.inductor_names import COMPILING
 from . import inductor
-from . import manifest as manifests
 from .gaps import gap
 from .served_folder import ServedFolder
 
@@ -40,7 +40,7 @@ def serve(
     strict: bool = False,
     preload: bool = False,
     tune_missing: bool = False,
-    verify: bool = True,
+    verify: bool = False,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> None:
     """Serve launches of Triton kernels from a folder of `opforge build launches.json`.
@@ -51,24 +51,17 @@ def serve(
     `NotServed`. `preload` loads every kernel onto the current device now, as CUDA graphs need it;
     `tune_missing` lets autotuners measure instead of taking what was recorded.
 
-    Each file is compared with its hash when it is first used, about 1 ms per MB; `verify=False`
-    leaves that out.
-    With `trusted_keys`, public keys of minisign or files with them, one of them must have signed
-    the folder (`opforge sign`).
+    With `verify`, each file must have the hash that `share/served/SHA256SUMS` lists when it is
+    first used, which takes about 1 ms per MB. With `trusted_keys`, public keys of minisign or files
+    with them, one of them must have signed those hashes (`opforge sign`), too.
     """
     import triton  # noqa: F401  # what is served; where it is missing, Python says so
 
     root = Path(folder).absolute()
-    manifest = None
-    if trusted_keys is not None:
-        from ..native.library.signature import PublicKeys, read_trusted
-
-        # It has the hashes of all other files.
-        manifest = read_trusted(root, root / manifests.NAME, PublicKeys(trusted_keys))
-        verify = True
-    server = ServedFolder(
-        root, strict=strict, tune_missing=tune_missing, verify=verify, manifest=manifest
-    )
+    verified = None
+    if verify or trusted_keys is not None:
+        verified = VerifiedFiles(root, "served", trusted_keys)
+    server = ServedFolder(root, strict=strict, tune_missing=tune_missing, verified=verified)
     _refuse_interpreter(strict=strict)
     if _current.server is not None:
         stop()

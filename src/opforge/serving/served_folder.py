@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,7 @@ from typing import Any
 from .. import _compat
 from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
+from ..native.artifacts.hashes import VerifiedFiles, fault
 from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
 from .gaps import COVER, Gap, from_extension, gap, other_arch, undeclared
@@ -51,12 +52,13 @@ class ServedFolder(_compat.advice.Adviser):
         *,
         strict: bool,
         tune_missing: bool,
-        verify: bool = True,
-        manifest: bytes | None = None,
+        verified: VerifiedFiles | None = None,
     ) -> None:
         self.folder, self.strict, self.tune_missing = folder, strict, tune_missing
-        self.manifest, self._verify = manifests.read(folder, manifest), verify
-        self.extension = load_extension(folder, self.manifest.sha256 if verify else None)
+        self._verified = verified
+        text = None if verified is None else verified.read(folder / manifests.NAME)
+        self.manifest = manifests.read(folder, text)
+        self.extension = load_extension(folder, verified)
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
         # By the id of a jitted function, which what is made for it keeps.
@@ -230,17 +232,10 @@ class ServedFolder(_compat.advice.Adviser):
             compiled = functools.partial(self._by_triton, fn, instance, one, constants, given)
             return one.types, self.image(one), Relaunch(made, passed, constants, options, compiled)
 
-        try:
-            variants = [variant(one) for one in instance.variants]
-            kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
-            others = _compat.served.other_options(fn, options)
-            made.add(tuple(constants.values()), kinds, others, variants)
-        except (ValueError, TypeError) as error:
-            raise NotServable(
-                f"{self.folder / manifests.NAME} does not fit its kernels",
-                found=str(error),
-                fix=_AGAIN,
-            ) from None
+        variants = [variant(one) for one in instance.variants]
+        kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
+        others = _compat.served.other_options(fn, options)
+        made.add(tuple(constants.values()), kinds, others, variants)
 
     def _by_triton(  # noqa: PLR0917
         self,
@@ -268,7 +263,7 @@ class ServedFolder(_compat.advice.Adviser):
     def _function(self, image: ServedImage) -> tuple[Any, ...]:
         return (
             image.arch.number,
-            read_image(self.folder, image, verify=self._verify),
+            read_image(self.folder, image, self._verified),
             image.symbol,
             image.arch.warp_size * image.num_warps,
             image.shared,
@@ -413,8 +408,10 @@ def _undeclared(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ga
     return None
 
 
-def read_image(folder: Path, image: ServedImage, *, verify: bool = True) -> bytes:
-    """The content of an image, which is what is loaded; `NotServable` if it is not as built."""
+def read_image(folder: Path, image: ServedImage, verified: VerifiedFiles | None = None) -> bytes:
+    """The content of an image, which is what is loaded; `NotServable` if it is cut short."""
+    if verified is not None:
+        return verified.read(folder / image.file)
     try:
         content = (folder / image.file).read_bytes()
     except OSError as error:
@@ -422,29 +419,34 @@ def read_image(folder: Path, image: ServedImage, *, verify: bool = True) -> byte
             f"{folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
             fix=_AGAIN,
         ) from None
-    if verify and hashlib.sha256(content).hexdigest() != image.sha256:
-        raise NotServable(
-            f"{folder / image.file} was altered: its hash is not the manifest's", fix=_AGAIN
-        )
+    if len(content) != image.size:
+        found = f"it has {len(content)} bytes of {image.size}"
+        raise NotServable(f"{folder / image.file} is damaged: {found}", fix=_AGAIN)
     return content
 
 
-def extension_file(folder: Path, sha256: str | None) -> Path:
-    """The extension module of a folder, if it has this hash."""
+def extension_file(folder: Path) -> Path:
+    """The extension module of a folder; `NotServable` if it is not there, or cut short."""
     path = folder / f"{EXTENSION}.abi3.so"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise NotServable(f"{folder} lacks {path.name}: {error.strerror}", fix=_AGAIN) from None
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise NotServable(f"{path} was altered: its hash is not the manifest's", fix=_AGAIN)
+    why = fault(path, folder, "served") if path.is_file() else "there is no such file"
+    if why:
+        raise NotServable(f"{path} cannot be used: {why}", fix=_AGAIN)
     return path
 
 
-def load_extension(folder: Path, sha256: str | None) -> ModuleType:
-    """That module, imported."""
-    path = extension_file(folder, sha256)
-    loader = importlib.machinery.ExtensionFileLoader(EXTENSION, str(path))
+def load_extension(folder: Path, verified: VerifiedFiles | None = None) -> ModuleType:
+    """That module, imported; of verified files, what was compared with its hash."""
+    if verified is None:
+        return _imported(str(extension_file(folder)))
+    content = verified.read(folder / f"{EXTENSION}.abi3.so")
+    with tempfile.TemporaryDirectory(prefix="opforge-") as private:
+        copy = Path(private, f"{EXTENSION}.abi3.so")
+        copy.write_bytes(content)
+        return _imported(str(copy))
+
+
+def _imported(file: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(EXTENSION, file)
     spec = importlib.util.spec_from_loader(EXTENSION, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

@@ -12,13 +12,17 @@ from pathlib import Path
 from ..errors import NotALibrary, StaleLibrary
 from ..native.artifacts import build_record
 from ..native.artifacts.build_record import stamp_path
-from ..native.artifacts.sums import read_sums, sums_path
+from ..native.artifacts.hashes import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.cases import chosen
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked
-from ..native.library.shared_library import find_library, rebuild, refuse_other_format
-from ..native.library.whole_file import refuse_damaged
+from ..native.library.shared_library import (
+    find_library,
+    rebuild,
+    refuse_damaged,
+    refuse_other_format,
+)
 from .names import check_package_name
 from .platform_tag import Platform, platform_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotALibrary
-from ..native.library.whole_file import ELF_HEADER, ELF_MAGIC, ELF_SEGMENT
+from ..native.artifacts.hashes import ELF_HEADER, ELF_MAGIC, ELF_SEGMENT
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _DYNAMIC = struct.Struct("<QQ")

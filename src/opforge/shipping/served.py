@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..native.artifacts.sums import sums_path
+from ..native.artifacts.hashes import VerifiedFiles, sums_path
 from ..serving import manifest as manifests
-from ..serving.served_folder import extension_file, read_image
+from ..serving.served_folder import extension_file
 from .platform_tag import Platform, platform_of
 
 
@@ -27,11 +27,12 @@ def is_served(path: Path) -> bool:
 
 
 def read_served(folder: Path, name: str) -> ServedKernels:
-    """Raise `NotServable` for a folder that is not as it was built."""
+    """Raise `Untrusted` for a folder that is not as it was built."""
     manifest = manifests.read(folder)
-    extension = extension_file(folder, manifest.sha256)
+    extension = extension_file(folder)
+    verified = VerifiedFiles(folder, "served")
     images = {
-        image.file: image
+        image.file
         for kernel in manifest.kernels
         for instance in kernel.instances
         for variant in instance.variants
@@ -39,8 +40,10 @@ def read_served(folder: Path, name: str) -> ServedKernels:
     }
     # The hashes, and their signature if there is one.
     sums = [str(path.relative_to(folder)) for path in folder.glob(f"{sums_path('served')}*")]
-    others = {f: (folder / f).read_bytes() for f in (manifests.NAME, extension.name, *sums)}
-    files = others | {file: read_image(folder, image) for file, image in images.items()}
+    files = {
+        file: verified.read(folder / file) for file in (manifests.NAME, extension.name, *images)
+    }
+    files |= {file: (folder / file).read_bytes() for file in sums}
     platform = platform_of({extension: files[extension.name]})
     archs = tuple(map(str, manifest.archs))
     return ServedKernels(name, archs, len(manifest.kernels), platform, files)

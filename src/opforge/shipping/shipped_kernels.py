@@ -22,7 +22,7 @@ def serve(
     strict: bool = False,
     preload: bool = False,
     tune_missing: bool = False,
-    verify: bool = True,
+    verify: bool = False,
     trusted_keys: Sequence[str | PathLike[str]] | None = None,
 ) -> None:
     """Serve launches of Triton kernels from here, as `opforge.serve` does."""

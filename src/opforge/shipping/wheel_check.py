@@ -18,7 +18,7 @@ from typing import Any
 import opforge
 
 from ..errors import NotALibrary, OpforgeError
-from ..native.artifacts.sums import read_sums, sums_path
+from ..native.artifacts.hashes import read_sums, sums_path
 from ..native.commands.verify import Verified, package_at, verify
 from .command import run
 from .served import is_served

@@ -14,9 +14,9 @@ from filelock import FileLock
 
 from opforge.errors import NotALibrary, OutputNotWritable
 from opforge.native.artifacts import build_record, publish
+from opforge.native.artifacts.hashes import read_sums, sums_path
 from opforge.native.artifacts.publish import check_writable, write_output
-from opforge.native.artifacts.sums import read_sums, sums_path
-from opforge.native.library.whole_file import refuse_damaged
+from opforge.native.library.shared_library import refuse_damaged
 from support.processes import environment
 
 FILES = {"include/ops.h": b"header", "src/ops.c": b"source", "lib/libops.so": b"library"}

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
-from opforge.native.artifacts.sums import read_sums, written_sums
+from opforge.native.artifacts.hashes import read_sums, written_sums
 from opforge.native.commands.verify import verify
 from support.processes import environment, python
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from ... import __version__
 from ...records import Codecs
-from .sums import read_sums
+from .hashes import read_sums
 
 _FORMAT = 2
 _PACKAGE = Path(__file__).parent.parent.parent

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from ...errors import OutputNotWritable
 from .build_record import Stamp, stamp_path
-from .sums import read_sums, sums_path, written_sums
+from .hashes import SUFFIX, read_sums, sums_path, written_sums
 
 _STAGE = ".opforge-"
 # Seconds for another build to write its files, which takes it a fraction of one.
@@ -59,7 +59,7 @@ def write_output(
             shutil.rmtree(left, ignore_errors=True)
         changed = [path for path in content if not _holds(root / path, content[path])]
         gone = _obsolete(root, sums, content)
-        signature = f"{sums}.minisig"
+        signature = f"{sums}{SUFFIX}"
         if sums in changed and (root / signature).is_file():
             # Nobody has signed what is built now.
             gone.append(signature)
@@ -72,8 +72,12 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     """Raise `OutputNotWritable` before minutes of compiling, not after."""
     root = Path(folder).resolve()
     there = next(path for path in (root, *root.parents) if os.path.lexists(path))
-    with _telling(root), tempfile.TemporaryDirectory(dir=there, prefix=_STAGE):
-        pass
+    with _telling(root):
+        try:
+            tempfile.TemporaryDirectory(dir=there, prefix=_STAGE).cleanup()
+        except OSError as error:
+            error.filename = str(root)
+            raise
 
 
 def _holds(path: Path, data: bytes) -> bool:

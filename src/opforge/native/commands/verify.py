@@ -14,8 +14,7 @@ from typing import Any
 from ...errors import BadOption, NotALibrary, Untrusted
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
-from ..artifacts.sums import parse_sums, sums_path
-from ..library.signature import PublicKeys, sign
+from ..artifacts.hashes import PublicKeys, parse_sums, sign, sums_path
 from .build import BuildArguments, make
 
 # Builds targets with recorded arguments into a folder, without anything that is cached.

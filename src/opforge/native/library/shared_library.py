@@ -5,15 +5,21 @@ A loaded library's first call waits for this module, so it imports little.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..artifacts.hashes import VerifiedFiles, fault
 from ..ir.abi import ABI, MANIFEST_FORMAT, STATUS_NAMES
 from .manifest_reader import Manifest, as_asked
-from .whole_file import FileStamp, refuse_damaged, stamp_of
+
+# What tells a file from one that was put in its place: device, inode, size, time.
+FileStamp = tuple[int, int, int, int]
 
 # By file, as it was when this process opened it, which it keeps.
 _opened: dict[Path, FileStamp] = {}
@@ -53,10 +59,10 @@ def rebuild(file: Path, source: str = "", archs: Iterable[str] = (), *, torch: b
     # The manifest names images: sm_90a is what is made for sm_90.
     asked = "".join(f" --arch {as_asked(arch)}" for arch in archs)
     asked += " --wheel" if is_installed else " --torch" if torch else ""
-    command = f"opforge build {source or 'SOURCE.py'}{asked} --name {_name(file)} -o"
+    command = f"opforge build {source or 'SOURCE.py'}{asked} --name {library_name(file)} -o"
     if not is_installed:
         return f"{command} {folder}"
-    return f"{command} dist && pip install --force-reinstall dist/{_name(file)}-*.whl"
+    return f"{command} dist && pip install --force-reinstall dist/{library_name(file)}-*.whl"
 
 
 def shortened(names: Iterable[str], most: int = 6) -> str:
@@ -85,14 +91,33 @@ def _without_adapter(file: Path) -> Path:
     return base if file.name.endswith("_torch.so") and base.is_file() else file
 
 
-def _name(file: Path) -> str:
+def library_name(file: Path) -> str:
     return file.name.partition(".so")[0].removeprefix("lib")
+
+
+def refuse_damaged(file: Path, library: str) -> None:
+    """Raise `NotALibrary` for a file of a library that is cut short, or not listed by its build."""
+    real = file.resolve()
+    root = real.parent.parent if real.parent.name == "lib" else real.parent
+    why = fault(real, root, library)
+    if why:
+        from ...errors import NotALibrary
+
+        fix = f"copy it again, or build it: {rebuild(file)}"
+        if (root / "_library.py").is_file():
+            fix = f"install its wheel again: pip install --force-reinstall {library}"
+        raise NotALibrary(f"{file} is not opened, because it is damaged: {why}", fix=fix)
+
+
+def _stamp_of(file: Path) -> FileStamp:
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def refuse_changed(file: Path) -> None:
     """Raise `StaleLibrary` if a process that has opened a file would get what it had before."""
     before = _opened.get(file.resolve())
-    if before is None or not file.exists() or stamp_of(file) == before:
+    if before is None or not file.exists() or _stamp_of(file) == before:
         return
     from ...errors import StaleLibrary
 
@@ -105,24 +130,26 @@ def refuse_changed(file: Path) -> None:
 class SharedLibrary:
     """The C functions of a library, and its manifest, as JSON and as `contents`.
 
-    Unless `verify` is false, its files are compared with their hashes before they are opened.
+    Of `verified` files, what was compared with its hash is opened.
     """
 
-    def __init__(self, file: Path, *, verify: bool = True) -> None:
-        self.file, self.verify = file, verify
-        self.name = _name(file)
+    def __init__(self, file: Path, verified: VerifiedFiles | None = None) -> None:
+        self.file, self._verified = file, verified
+        self.name = library_name(file)
+        self._private: Path | None = None
         refuse_changed(file)
-        if verify and file.resolve() not in _opened:
-            refuse_damaged(file, self.name)
-        stamp = stamp_of(file)
-        self._c = self._open()
+        stamp = _stamp_of(file)
+        with self.checked(file) as self._place:
+            try:
+                self._c = ctypes.CDLL(self._place)
+            except OSError as error:
+                raise self._other(error) from error
         _opened.setdefault(file.resolve(), stamp)
         try:
             self._check_abi()
             self.contents = Manifest(self._manifest(), str(file))
             self.manifest = self.contents.content
             self._check_format()
-            self._check_functions()
         except BaseException:
             self.abandon()
             raise
@@ -135,11 +162,30 @@ class SharedLibrary:
         import _ctypes
 
         _ctypes.dlclose(self._c._handle)  # noqa: SLF001 - ctypes has no other way to close
-        file = self.file.resolve()
         try:
-            ctypes.CDLL(str(file), mode=os.RTLD_NOLOAD)
+            ctypes.CDLL(self._place, mode=os.RTLD_NOLOAD)
         except OSError:
-            _opened.pop(file, None)
+            _opened.pop(self.file.resolve(), None)
+
+    @contextlib.contextmanager
+    def checked(self, file: Path) -> Iterator[str]:
+        """What to open for the library or its adapter, which is checked before."""
+        if self._verified is None:
+            refuse_damaged(file, self.name)
+            yield str(file.resolve())
+            return
+        content = self._verified.read(file.resolve())
+        # A copy that nobody else can write to. The adapter looks for its library beside itself.
+        if self._private is None:
+            self._private = Path(tempfile.mkdtemp(prefix="opforge-"))
+        else:
+            self._private.mkdir(mode=0o700)
+        try:
+            copy = self._private / file.name
+            copy.write_bytes(content)
+            yield str(copy)
+        finally:
+            shutil.rmtree(self._private)
 
     @property
     def torch_deferred(self) -> ctypes.c_int | None:
@@ -170,12 +216,6 @@ class SharedLibrary:
             error.status = STATUS_NAMES[status]
             raise error
 
-    def _open(self) -> ctypes.CDLL:
-        try:
-            return ctypes.CDLL(str(self.file.resolve()))
-        except OSError as error:
-            raise self._other(error) from error
-
     def _check_abi(self) -> None:
         try:
             version = self._function("abi_version")()
@@ -201,18 +241,6 @@ class SharedLibrary:
             f"the manifest in {self.file}",
             lambda: f"build it again: {rebuild(self.file, archs=self.contents.archs)}",
         )
-
-    def _check_functions(self) -> None:
-        """A name is looked up in all that the library is linked to: `system` would be found."""
-        for op in self.contents.ops:
-            if not op.function.startswith(f"{self.name}_"):
-                from ...errors import NotALibrary
-
-                raise NotALibrary(
-                    f"the manifest of {self.file} cannot be read",
-                    found=f"{op.place}.function is {op.function}, expected {self.name}_...",
-                    fix="build the library again",
-                )
 
     def _other(self, error: Exception) -> Exception:
         from ...errors import NotALibrary
