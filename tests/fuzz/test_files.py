@@ -8,13 +8,12 @@ from pathlib import Path
 from opforge.arch import HOPPER
 from opforge.errors import BadTuning
 from opforge.native.ir.program import Image
-from opforge.native.kernels.image_cache import Cache, CorruptEntry, _digest, _pack, encode
+from opforge.native.kernels.image_cache import Cache, CorruptEntry, encode
 from opforge.tuning import table as tables
 from opforge.tuning.rule import nearest
 from support.fuzzing import attack, damaged, forged
 
 IMAGE = Image(HOPPER, b"\x7fELF\n\0cubin", "kernel", 4, ptx=".version 8\n")
-HEAD, _, REST = _pack(IMAGE).partition(b"\n")
 KEY = "ab" * 32
 
 
@@ -24,21 +23,6 @@ def cache():
     made.write(KEY, IMAGE)
     assert made.read(KEY) == IMAGE
     return made
-
-
-@attack(forged(json.loads(HEAD)), damaged(REST), examples=120)
-def test_a_forged_image_is_refused_or_within_what_cuda_can_have(head, rest):
-    body = head + b"\n" + rest
-    cache().path(KEY).write_bytes(_digest(KEY, body) + b"\n" + body)
-    try:
-        found = cache().read(KEY)
-    except CorruptEntry as error:
-        assert KEY in str(error)
-        assert len(str(error)) < 1500
-        return
-    assert isinstance(found, Image)
-    assert 1 <= found.num_warps <= 64
-    assert found.cubin + found.ptx.encode() == body.partition(b"\n")[2]
 
 
 @attack(damaged(encode(KEY, IMAGE)), examples=50)

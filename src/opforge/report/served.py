@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import NotServable
-from ..native.kernels import cubin, hsaco
+from ..native.kernels import objects
 from ..recording.constants import show
 from ..serving import manifest as manifests
 from ..serving.kinds import DESCRIPTOR
@@ -76,8 +76,7 @@ def _image(folder: Path, image: ServedImage) -> ReportedImage:
             f"{folder} lacks {image.file}: {error.strerror}",
             fix="build it again with `opforge build launches.json`",
         ) from None
-    usage = hsaco.usage if image.arch.is_amd else cubin.usage
-    registers, spills = usage(content, image.symbol)
+    registers, spills = objects.usage(content, image.symbol, image.arch)
     return ReportedImage(
         str(image.arch), registers, spills, image.shared, image.size, image.num_warps
     )

@@ -10,7 +10,6 @@ from typing import Any
 from .. import environment
 from ..errors import BadOption
 from ..native.artifacts import build_record
-from ..native.kernels.cluster import dask_executor
 from ..native.kernels.progress import for_terminal
 from ..programs import run_program
 from ..recording.command import joined, listing
@@ -88,6 +87,8 @@ def run(
     arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
     if not force and not verbose and build_record.find_unchanged(output, arguments):
         return f"{output}: nothing has changed since the last build"
+    from ..native.kernels.workers import dask_executor
+
     progress = for_terminal()
     with dask_executor(dask, progress) as executor:
         done = build(

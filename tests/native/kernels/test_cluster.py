@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from opforge.cli import main
 from opforge.errors import BadOption
-from opforge.native.kernels.cluster import dask_executor
+from opforge.native.kernels.workers import dask_executor
 from support.native.heard import Heard
 from support.served_kernels import combine, plus_one, recorded
 
@@ -226,7 +226,7 @@ def test_a_local_cluster_compiles_what_this_machine_would(source, tmp_path, monk
 @pytest.mark.filterwarnings("default")  # dask's own
 def test_dask_says_that_a_scheduler_is_not_there(monkeypatch):
     pytest.importorskip("distributed", reason="needs dask's package distributed")
-    monkeypatch.setattr("opforge.native.kernels.cluster._TIMEOUT", 1)
+    monkeypatch.setattr("opforge.native.kernels.workers._TIMEOUT", 1)
     with (
         pytest.raises(BadOption, match="no scheduler was reached within 1 s"),
         dask_executor("127.0.0.1:9", Heard()),

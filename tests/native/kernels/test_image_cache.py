@@ -176,26 +176,14 @@ C_CODE = '4, 0, 0, 0, 0, 0, 1, 0}}; __attribute__((constructor)) void run(void) 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("num_warps", C_CODE), ("shared", C_CODE), ("global_scratch_align", [4]), ("arch", "80"),
-        ("num_warps", True), ("num_warps", 0), ("num_warps", 10**9), ("num_warps", 4.5),
-        ("num_warps", ...), ("cooperative", "0"), ("pdl", 1), ("function", 3), ("function", ""),
-        ("function", "a\nb"), ("cubin", -1), ("cubin", 10**6), ("cubin", "1"), ("spills", None),
-        ("registers", [[[]]]), ("profile_scratch_size", 2**63), ("num_ctas", -1),
+        ("num_warps", C_CODE), ("num_warps", True), ("num_warps", ...), ("arch", "80"),
+        ("cooperative", "0"), ("function", 3), ("cubin", "1"), ("spills", None),
     ],
 )  # fmt: skip
-def test_a_forged_field_is_refused_by_its_name(field, value, cache):
+def test_a_field_of_another_type_is_refused_by_its_name(field, value, cache):
     cache.write("ab12", IMAGE)
     forged(cache.path("ab12"), **{field: value})
     with pytest.raises(CorruptEntry, match=rf"format: {field} is"):
-        cache.read("ab12")
-
-
-def test_an_entry_nested_without_end_is_ignored(cache):
-    cache.write("ab12", IMAGE)
-    body = b"[" * 200_000
-    digest = hashlib.sha256(b"ab12\n" + body).hexdigest().encode()
-    cache.path("ab12").write_bytes(digest + b"\n" + body)
-    with pytest.raises(CorruptEntry, match="not in this version's format"):
         cache.read("ab12")
 
 

@@ -113,8 +113,8 @@ def make(
 
 def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) -> Done:
     """Build, and report the result."""
-    from ..kernels.cluster import dask_executor
     from ..kernels.progress import for_terminal
+    from ..kernels.workers import dask_executor
 
     progress = for_terminal()
     with dask_executor(given.dask, progress) as executor:

@@ -28,7 +28,7 @@ from ...notebook import counted
 from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap
 from ..ir.wording import one_of
-from . import cubin, hsaco, workers
+from . import objects, workers
 from .image_cache import (
     USER_CACHE,
     Cache,
@@ -319,7 +319,7 @@ class _Build:
             return
         try:
             image = _image(task, made)
-        except hsaco.BadObject as error:
+        except objects.BadObject as error:
             self._fail(task, str(error))
         else:
             self.images[task.result_key] = image
@@ -446,7 +446,7 @@ def _narrow_blocks(task: _Task, made: compiling.CompiledJob) -> str:
 def _image(task: _Task, made: compiling.CompiledJob) -> Image:
     arch = task.arch
     if arch.is_amd:
-        registers, spills = hsaco.check(
+        registers, spills = objects.check(
             made.cubin,
             arch,
             made.function,
@@ -456,7 +456,7 @@ def _image(task: _Task, made: compiling.CompiledJob) -> Image:
             flags=made.descriptor_flags,
         )
     else:
-        registers, spills = cubin.usage(made.cubin, made.function)
+        registers, spills = objects.usage(made.cubin, made.function, arch)
     facts = vars(made) | {"maps": tuple(TensorMap(*one) for one in made.maps)}
     return Image(arch=arch, **facts, registers=registers, spills=spills)
 

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shlex
 import stat
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any
 from ... import environment
 from ..._compat import compiling, kernel_hash
 from ...arch import Arch
-from ...records import Between, Codecs, JsonCodec, as_text, keep_to
+from ...records import Codecs, JsonCodec, as_text
 from ..ir.kernel_request import Request
 from ..ir.program import Image, TensorMap
 
@@ -25,8 +24,6 @@ from ..ir.program import Image, TensorMap
 _FORMAT = 5
 
 
-# What is read becomes C, so it is held to what Triton and CUDA can have.
-_SIZE = Between(0, 2**40)
 _IMAGE = Codecs(
     {
         Image: "arch cubin function num_warps shared global_scratch_size global_scratch_align "
@@ -36,27 +33,6 @@ _IMAGE = Codecs(
     },
     # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
     {bytes: JsonCodec(len, Codecs({}).of(int).read), Arch: as_text(Arch.named, "an architecture")},
-    {
-        Image: {
-            "cubin": Between(1, 2**40),
-            "function": re.compile(r"[^\x00-\x1f\x7f]{1,4096}"),
-            "num_warps": Between(1, 64),
-            "num_ctas": Between(1, 64),
-            "shared": Between(0, 2**31 - 1),
-            "global_scratch_size": _SIZE,
-            "global_scratch_align": Between(1, 2**20),
-            "profile_scratch_size": _SIZE,
-            "registers": Between(0, 2**16),
-            "spills": Between(0, 2**31 - 1),
-            "descriptor_flags": Between(1, 2),
-        },
-        TensorMap: {
-            "element": Between(0, 15),
-            "element_size": Between(1, 8),
-            "swizzle": Between(0, 7),
-            "block": Between(1, 256),
-        },
-    },
 ).of(Image)
 
 
@@ -172,7 +148,6 @@ def _unpack(body: bytes) -> Image:
     head, _, rest = body.partition(b"\n")
     facts: Image = _IMAGE.read(json.loads(head))
     size: Any = facts.cubin
-    keep_to(Between(1, len(rest)), size, "cubin")
     return replace(facts, cubin=rest[:size], ptx=rest[size:].decode())
 
 

@@ -1,14 +1,17 @@
-"""Compile workers: processes that import Triton, but nothing of the program that starts them."""
+"""Who compiles: processes that import Triton and nothing of the program, or a dask cluster."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import re
 import signal
 import sys
 import threading
 import types
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess, parent_process
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..._compat import compiling, patches
+from ...errors import BadOption, first_line
+from .progress import Progress
 
 
 class _Process(SpawnProcess):
@@ -73,3 +78,47 @@ def _end_with_parent() -> None:
 
 # Spawning reads the main module to decide what the child imports as its own.
 _NO_MAIN = patches.MAIN_MODULE.on(sys.modules, __main__=types.ModuleType("__main__"))
+
+# Seconds; dask itself would try for 30.
+_TIMEOUT = 10
+
+# dask takes 20 s to give up a client whose address it could not read.
+_ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx)://)?(\[[^\]\s]+\]|[^\s:/\[\]]+):\d{1,5}(/\S*)?")
+
+
+@contextlib.contextmanager
+def dask_executor(address: str | None, progress: Progress) -> Iterator[Executor | None]:
+    """The executor of the scheduler at an address; None without one."""
+    if address is None:
+        yield None
+        return
+    if not _ADDRESS.fullmatch(address):
+        raise BadOption(
+            "--dask was not given the address of a scheduler",
+            found=repr(address),
+            fix="give host:port, for example --dask scheduler:8786",
+        )
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError as error:
+        raise BadOption(
+            f"--dask {address} needs dask's package distributed",
+            found=first_line(error),
+            fix="pip install distributed, in the version that the cluster has",
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
+    # A timeout, or a transport that is not installed or not set up.
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        raise BadOption(
+            f"--dask {address}: no scheduler was reached within {_TIMEOUT} s",
+            found=first_line(error),
+            fix="start one with `dask scheduler`, and give the address that it prints",
+        ) from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            # It may start them for the first job.
+            progress.note(
+                f"the scheduler at {address} has no workers yet; `dask worker {address}` starts one"
+            )
+        yield client.get_executor()
