@@ -9,8 +9,7 @@ import pytest
 
 import opforge
 from opforge.errors import BadTree, UnknownOperator
-from opforge.native.artifacts import depfile
-from opforge.native.commands import build, operator_tree, selection
+from opforge.native.commands import build, operator_tree
 from opforge.native.commands import list as list_command
 from opforge.native.ir import places
 from opforge.registry import registry
@@ -165,11 +164,11 @@ def test_a_new_folder_makes_another_build(tmp_path):
 
 def test_only_names_operators_with_or_without_their_namespace(ops):
     found = [o for _, o in operator_tree.load(ops(add=op("add"), mul=op("mul"))).operators]
-    assert selection.select(found, ()) == found
-    assert selection.select(found, ("mul",)) == found[1:]
-    assert selection.select(found, ("tree_tests::add",)) == found[:1]
+    assert operator_tree.select(found, ()) == found
+    assert operator_tree.select(found, ("mul",)) == found[1:]
+    assert operator_tree.select(found, ("tree_tests::add",)) == found[:1]
     with pytest.raises(UnknownOperator, match="did you mean mul") as raised:
-        selection.select(found, ("add", "mull"))
+        operator_tree.select(found, ("add", "mull"))
     assert "found: the operators add, mul" in str(raised.value)
 
 
@@ -178,7 +177,7 @@ def test_make_reads_a_depfile(tmp_path):
     read = [tmp_path / "a folder" / "b.py", tmp_path / "c$d#.py"]
     for file in read:
         file.touch()
-    text = depfile.render(tmp_path / "made", [*read, tmp_path / "a folder" / ".." / "c$d#.py"])
+    text = build.depfile(tmp_path / "made", [*read, tmp_path / "a folder" / ".." / "c$d#.py"])
     assert len(text.splitlines()) == 3
     (tmp_path / "makefile").write_text(text + "\t@echo made\n")
     command_ = ["make", "-C", tmp_path, "-s"]

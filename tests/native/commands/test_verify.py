@@ -271,5 +271,5 @@ def test_what_cannot_be_read_is_not_gone(dist, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", refused)
     said = verified(dist, "--manifest-only")[1]
-    assert "  include/verified.h is not a file\n" in said
+    assert "  include/verified.h cannot be read: Is a directory\n" in said
     assert "  lib/libverified.so cannot be read: Permission denied\n" in said

@@ -21,7 +21,7 @@ from opforge.errors import (
     Undeclared,
     UnknownOperator,
 )
-from opforge.native.commands import operator_tree, selection
+from opforge.native.commands import operator_tree
 from opforge.native.commands.list import collect
 from opforge.native.frontend.store import alternatives_of
 from opforge.native.plan import plan
@@ -363,12 +363,12 @@ def test_an_alternative_in_a_tree_is_not_a_separate_operator(operators):
     loaded = operator_tree.load(folder)
     assert loaded.problems == []
     found = [op for _, op in loaded.operators]
-    (op,) = plan(selection.select(found, ()), (80,)).ops
+    (op,) = plan(operator_tree.select(found, ()), (80,)).ops
     assert (op.name, op.torch_name) == ("copy", "several_tree::copy")
     assert [one.name for one in op.implementations] == ["several_fast::copy", "several_tree::copy"]
-    assert selection.select(found, ("copy",)) == found
+    assert operator_tree.select(found, ("copy",)) == found
     with pytest.raises(UnknownOperator, match="it is an implementation of copy"):
-        selection.select(found, ("several_fast::copy",))
+        operator_tree.select(found, ("several_fast::copy",))
 
 
 def test_namesakes_that_are_not_listed_are_still_refused(operators):

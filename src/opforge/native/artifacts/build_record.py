@@ -70,7 +70,8 @@ def make(
     """
     root = Path(folder).resolve()
     digests = {path: _digest_or_unknown(path) for path in {Path(f).resolve() for f in files}}
-    read = {_relative(path, root): digest for path, digest in {**digests, **imported}.items()}
+    both = {**digests, **imported}
+    read = {Path(os.path.relpath(p, root)).as_posix(): digest for p, digest in both.items()}
     return Stamp(_plain(arguments), read, current_versions(), current_variables())
 
 
@@ -87,20 +88,13 @@ def read(path: Path) -> Stamp | None:
     return dataclasses.replace(found, written=written) if content.get("format") == _FORMAT else None
 
 
-def unchanged(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> bool:
-    """Whether repeating the build of this record would change nothing."""
-    return difference(path, arguments) is None
-
-
 def find_unchanged(folder: str | os.PathLike[str], arguments: Mapping[str, Any]) -> Path | None:
     """The record in `folder` whose build would change nothing.
 
     Without --name the library's name is not known before the import, so all records are read.
     """
-    for path in sorted(Path(folder).glob("share/*/build.json")):
-        if unchanged(path, arguments):
-            return path
-    return None
+    places = sorted(Path(folder).glob(stamp_path("*")))
+    return next((path for path in places if difference(path, arguments) is None), None)
 
 
 def stamp_path(name: str) -> str:
@@ -125,19 +119,23 @@ def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> st
     # The folder that `stamp_path` is relative to.
     root = Path(path).resolve().parents[2]
     for file, digest in {**stamp.read, **stamp.written}.items():
-        try:
-            same = digest_of(root / file) == digest
-        except (OSError, ValueError):
-            return f"{file} is gone"
-        if not same:
-            return f"{file} has changed"
+        what = change_of(root / file, digest)
+        if what:
+            return f"{file} {what}"
     return None
 
 
+def change_of(file: Path, digest: str) -> str:
+    """What became of a file that had this hash; empty if it has it still."""
+    try:
+        return "" if digest_of(file) == digest else "has changed"
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
 def digest_of(path: Path) -> str:
-    if not path.is_file():
-        # A record may name anything, and a device or a pipe has no end.
-        raise FileNotFoundError(f"{path} is not a file")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -194,14 +192,6 @@ def _own_digest() -> str:
             hasher.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0")
             hasher.update(path.read_bytes())
     return hasher.hexdigest()[:12]
-
-
-def _relative(path: Path, root: Path) -> str:
-    try:
-        return Path(os.path.relpath(path, root)).as_posix()
-    except ValueError:
-        # On another drive.
-        return path.as_posix()
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import OutputNotWritable
 from ...notebook import counted
 from ..artifacts import build_record
-from ..artifacts.depfile import write_depfile
-from .operator_tree import buildable, is_tree, load_buildable, refuse
+from .operator_tree import (
+    buildable,
+    is_tree,
+    load_buildable,
+    refuse,
+    refuse_undeclared_named,
+    select,
+)
 
 if TYPE_CHECKING:
     from ..build import Result
@@ -178,7 +186,6 @@ def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
 def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
     """The operators that a command names, from modules, files and trees."""
     from ...cli_targets import names_operator, resolve
-    from .selection import refuse_undeclared_named, select
 
     found: list[Any] = []
     named: list[Any] = []
@@ -196,11 +203,40 @@ def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
     return selected
 
 
-def _write_depfile(given: BuildArguments, place: Path) -> None:
-    record = None if given.depfile is None else build_record.read(place)
-    if given.depfile is not None and record is not None:
-        root = place.resolve().parents[2]
-        write_depfile(given.depfile, place, [root / file for file in record.read])
+def _write_depfile(given: BuildArguments, record: Path) -> None:
+    """The files that the build read, as a rule for make, Ninja and CMake, if it has changed."""
+    stamp = None if given.depfile is None else build_record.read(record)
+    if given.depfile is None or stamp is None:
+        return
+    root, place = record.resolve().parents[2], Path(given.depfile)
+    text = depfile(record, [root / file for file in stamp.read])
+    try:
+        if not place.is_file() or place.read_text(encoding="utf-8") != text:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputNotWritable(
+            f"cannot write the depfile {place}",
+            found=error.strerror or str(error),
+            fix="choose another path with --depfile",
+        ) from error
+
+
+def depfile(target: Path, files: Iterable[Path]) -> str:
+    r"""A rule with one file per line.
+
+    /out/share/ops/build.json: \
+      /ops/add/op.py \
+      /ops/common.py
+    """
+    names = sorted({_escaped(file) for file in files})
+    return f"{_escaped(target)}: " + "".join(f"\\\n  {name} " for name in names).rstrip() + "\n"
+
+
+def _escaped(path: Path) -> str:
+    # Links are not resolved, because build tools compare names; `..` is.
+    text = Path(os.path.normpath(path.absolute())).as_posix()
+    return text.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")
 
 
 # Of what a listing shows without `-v`.

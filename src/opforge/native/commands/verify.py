@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ...errors import BadOption, NotALibrary, Untrusted
@@ -20,7 +20,6 @@ from .build import BuildArguments, make
 # Builds targets with recorded arguments into a folder, without anything that is cached.
 Rebuild = Callable[[Sequence[str], Mapping[str, Any], str], None]
 
-_CHANGED = "has changed"
 _FILES_ONLY = "verify only its files: opforge verify --manifest-only"
 # Of the recorded arguments: what was imported, where the command ran, and what it found there.
 _SURROUNDINGS = {"targets", "folder", "folders"}
@@ -220,30 +219,14 @@ def _unlike(root: Path, written: Mapping[str, str]) -> dict[str, str]:
     return {
         file: what
         for file, digest in sorted(written.items())
-        if (what := "is outside the folder" if _leaves(file) else _what_of(root / file, digest))
+        if (what := build_record.change_of(root / file, digest))
     }
-
-
-def _leaves(file: str) -> bool:
-    path = PurePosixPath(file)
-    return path.is_absolute() or ".." in path.parts
-
-
-def _what_of(file: Path, digest: str) -> str:
-    """What became of a file that had this hash; empty if it has it still."""
-    try:
-        return "" if build_record.digest_of(file) == digest else _CHANGED
-    except (FileNotFoundError, NotADirectoryError):
-        return "is not a file" if file.exists() else "is gone"
-    except (OSError, ValueError) as error:
-        return f"cannot be read: {getattr(error, 'strerror', error)}"
 
 
 def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Rebuild) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
     _refuse(name, stamp, sources)
-    read = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
-    changed = {file: what for file, digest in read.items() if (what := _what_of(file, digest))}
+    changed = _unlike(root, stamp.read)
     with tempfile.TemporaryDirectory(prefix="opforge-verify-") as output:
         rebuild(sources, stamp.arguments, output)
         [made] = Path(output).glob(build_record.stamp_path("*"))
@@ -255,7 +238,8 @@ def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Reb
         if stamp.written.get(file) != again.written.get(file)
     }
     files = len({*stamp.written, *again.written})
-    reasons = [*(f"{file} {what}" for file, what in changed.items()), *_other_tools(stamp)]
+    reasons = [f"{(root / file).resolve()} {what}" for file, what in changed.items()]
+    reasons += _other_tools(stamp)
     if different and not reasons:
         reasons = [_unexplained(different, stamp.arguments.get("folder"))]
     return Verified(name, files, True, different, tuple(reasons) if different else ())
