@@ -104,18 +104,27 @@ def hashes(tmp_path, op_name):
     name = op_name()
 
     def load(**changes):
-        path = tmp_path / f"keyed{next(numbers)}.py"
         above = changes.pop("above", "")
-        path.write_text(above + MODULE.format(name=name, **{**PLAIN, **changes}))
-        spec = importlib.util.spec_from_file_location("keyed", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        try:
-            return key_of(name), op_fingerprint(module.body)
-        finally:
-            opforge.unregister(name)
+        module = loaded(above + MODULE.format(name=name, **{**PLAIN, **changes}), tmp_path)
+        return both_of(name, module)
 
     return load
+
+
+def loaded(text, folder):
+    path = folder / f"keyed{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("keyed", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def both_of(name, module):
+    try:
+        return key_of(name), op_fingerprint(module.body)
+    finally:
+        opforge.unregister(name)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +151,80 @@ def hashes(tmp_path, op_name):
 )
 def test_both_change_with(hashes, changes):
     assert not {*hashes()} & {*hashes(**changes)}
+
+
+HOLDING = """
+import dataclasses, functools, math, types
+import numpy, torch, opforge
+from torch.nn import functional as F
+from support.launching import double
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    block: int = 64
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    block: int = 64
+
+class Names(types.SimpleNamespace):
+    pass
+
+def launch(block, x, out, dtype={default}):
+    double[(8,)](x.to(dtype), out, x.numel(), BLOCK=block)
+
+def closing(*held):
+    first, second = held
+    def use():
+        return first.block + 2 * second.block
+    return use
+
+SMALL, LARGE = Config(64), Config(128)
+HELD = {held}
+
+def body(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    launch(128, x, out)
+    return {use}
+
+op = opforge.op({name!r})(body)
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "first", "second"),
+    [
+        ("x.to(HELD)", "torch.float16", "torch.bfloat16"),
+        ("x.to(HELD['a'])", "{'a': torch.float16}", "{'a': torch.bfloat16}"),
+        ("x.to(device=HELD)", "torch.device('cpu')", "torch.device('cuda')"),
+        ("x.contiguous(memory_format=HELD)", "torch.contiguous_format", "torch.channels_last"),
+        ("HELD(x)", "torch.sin", "torch.cos"),
+        ("HELD(x)", "F.silu", "F.gelu"),
+        ("HELD['a'](x)", "{'a': F.silu, 'b': F.gelu}", "{'a': F.gelu, 'b': F.silu}"),
+        ("x * HELD(x.size(0))", "math.floor", "math.ceil"),
+        ("x * HELD", "numpy.log2(3.0)", "numpy.log2(5.0)"),
+        ("x * len(HELD)", "range(2)", "range(3)"),
+        ("HELD(x, out)", "functools.partial(launch, 64)", "functools.partial(launch, 128)"),
+        ("x * HELD.block", "Slots(64)", "Slots(128)"),
+        ("x * HELD.block", "types.SimpleNamespace(block=1)", "types.SimpleNamespace(block=2)"),
+        ("x * HELD.inner.block", "Names(inner=Config(64))", "Names(inner=Config(128))"),
+        ("x * HELD[0].block + HELD[1].block", "(SMALL, LARGE)", "(LARGE, SMALL)"),
+        ("x * HELD[x.size(0)].block", "[SMALL, LARGE, SMALL]", "[SMALL, LARGE, LARGE]"),
+        ("x * HELD['a'].block", "{'a': SMALL, 'b': LARGE}", "{'a': LARGE, 'b': SMALL}"),
+        ("x * HELD()", "closing(SMALL, LARGE)", "closing(LARGE, SMALL)"),
+        ("HELD['a'][(8,)](x, out, 8)", "{'a': double, 'b': Config}", "{'b': double, 'a': Config}"),
+    ],
+)
+def test_both_change_with_what_a_name_holds(use, first, second, op_name, tmp_path):
+    name = op_name()
+
+    def hashes(held, default="torch.float16"):
+        text = HOLDING.format(name=name, use=use, held=held, default=default)
+        return both_of(name, loaded(text, tmp_path))
+
+    assert hashes(first) == hashes(first)
+    assert not {*hashes(first)} & {*hashes(second)}
+    assert not {*hashes(first)} & {*hashes(first, default="torch.float32")}
 
 
 def test_the_key_changes_with_the_backward(hashes):

@@ -314,7 +314,7 @@ class Walk:
                         continue
                 if type(member) is types.MemberDescriptorType:
                     with contextlib.suppress(AttributeError, TypeError):
-                        self._visit(member.__get__(owner))
+                        self.named(owner, name, member.__get__(owner))
                 # Most are functions of whose owner another method was read.
                 elif (id(member), id(owner)) not in self._seen:
                     self.named(base, name, member, owner=owner)

@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .. import _compat
 from .._compat import bytecode, reach
 from ..model import LAUNCHED, KernelRef
 from ..tuning.use import rows_of
 
 _kernels = _compat.kernels
-_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
+_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), range})
+_PLAIN |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
 @dataclass(eq=False)
@@ -82,6 +85,9 @@ class _Sources(reach.Walk):
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self._constants: defaultdict[int, set[str]] = defaultdict(set)
+        # How the function that is read leads to an object, and first led to it.
+        self._path: tuple[str, ...] = ()
+        self._paths: dict[tuple[int, int], str] = {}
         super().__init__(roots, max_depth=sys.maxsize)
 
     def lines(self, told: Callable[[types.FunctionType], str]) -> list[str]:
@@ -91,10 +97,32 @@ class _Sources(reach.Walk):
         return sorted(texts | named[id(None)])
 
     def named(self, holder: Any, name: Any, value: Any, **follow: Any) -> None:
+        is_closed = type(holder) is types.CellType
+        above = self._path
+        self._path = (*above, self._variable(holder) if is_closed else _shown(name))
         # A closure is part of its function.
-        if type(holder) is not types.CellType and (shown := _held(value) or _shown(value)):
-            self._constants[id(self._here)].add(f"{_shown(name)} = {shown}")
+        shown = "" if is_closed else _held(value) or _shown(value)
+        if shown or type(value) not in _PLAIN:
+            path = ".".join(self._path)
+            # What several names lead to is gone through once.
+            shown = shown or self._paths.setdefault((id(self._here), id(value)), path)
+            if shown != path:
+                self._constants[id(self._here)].add(f"{path} = {shown}")
         super().named(holder, name, value, **follow)
+        self._path = above
+
+    def _variable(self, cell: types.CellType) -> str:
+        """The name of a closed-over variable; empty in a decorator of others."""
+        fn = self._here.value if self._here else None
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False) if fn else ()
+        return next((name for name, each in cells if each is cell), "")
+
+    def _container(self, value: Any, cost: int) -> None:
+        if issubclass(type(value), (list, tuple)):
+            for index, item in enumerate([*value]):
+                self.named(value, index, item, cost=cost)
+        else:
+            super()._container(value, cost)
 
     def _kernel(self, kernel: Any) -> None:
         for part in _kernels.chain(kernel):
@@ -105,7 +133,8 @@ class _Sources(reach.Walk):
 
     def _object(self, value: Any, cost: int) -> None:
         # Objects of others change while a program runs, such as loggers.
-        if not reach.is_foreign(value) or _kernels.is_kernel(value):
+        is_read = type(value) is types.SimpleNamespace or _kernels.is_kernel(value)
+        if is_read or not reach.is_foreign(value):
             super()._object(value, cost)
 
     def _import(self, name: str, level: int) -> None:
@@ -130,8 +159,17 @@ def _shown(value: Any) -> str:
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, (set, frozenset)):
         return f"[{', '.join(sorted(map(_shown, value)))}]"
+    if isinstance(value, types.BuiltinFunctionType) or _is_function_of_others(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", True):
+        return repr(value)
     # Triton's wraps a number.
     return _shown(value.value) if type(value).__name__ == "constexpr" else ""
+
+
+def _is_function_of_others(value: Any) -> bool:
+    is_function = type(value) is types.FunctionType
+    return is_function and reach.is_foreign_file(value.__code__.co_filename)
 
 
 def _text(fn: types.FunctionType) -> str:
