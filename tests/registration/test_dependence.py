@@ -5,12 +5,13 @@ import itertools
 
 import pytest
 import torch
+import triton
 from torch._library.triton import triton_ops_to_kernels
 
 import opforge
 from opforge.registration.dependence import op_fingerprint
 from support.cache_keys import key_of
-from support.launching import double, graph_of, guessed
+from support.launching import CONFIGS, double, graph_of, guessed
 from support.processes import OTHER_SEED, run_python
 
 MODULE = """
@@ -225,6 +226,42 @@ def test_both_change_with_what_a_name_holds(use, first, second, op_name, tmp_pat
     assert hashes(first) == hashes(first)
     assert not {*hashes(first)} & {*hashes(second)}
     assert not {*hashes(first)} & {*hashes(first, default="torch.float32")}
+
+
+def prune_first(configs, *_args, **_kwargs):
+    return configs[:1]
+
+
+def prune_last(configs, *_args, **_kwargs):
+    return configs[-1:]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"reset_to_zero": ["out_ptr"]}),
+        ({"restore_value": ["x_ptr"]}, {"restore_value": ["out_ptr"]}),
+        (
+            {"prune_configs_by": {"early_config_prune": prune_first}},
+            {"prune_configs_by": {"early_config_prune": prune_last}},
+        ),
+    ],
+    ids=["reset_to_zero", "restore_value", "early_config_prune"],
+)
+def test_the_key_changes_with_how_an_autotuner_chooses(first, second, op_name):
+    def key(options):
+        name = op_name()
+        kernel = triton.autotune(CONFIGS, key=["n"], **options)(double)
+
+        @opforge.op(name)
+        def op(x: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(x)
+            kernel[(8,)](x, out, x.numel())
+            return out
+
+        return key_of(name)
+
+    assert key(first) == key(first) != key(second)
 
 
 def test_the_key_changes_with_the_backward(hashes):

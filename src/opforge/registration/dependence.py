@@ -29,6 +29,10 @@ from ..tuning.use import rows_of
 _kernels = _compat.kernels
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), range})
 _PLAIN |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
+# What of an autotuner or of heuristics decides how a kernel is launched, besides the configs.
+_CHOOSING = (
+    "values", "reset_to_zero", "restore_value", "early_config_prune", "perf_model", "configs_top_k",
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -127,8 +131,9 @@ class _Sources(reach.Walk):
     def _kernel(self, kernel: Any) -> None:
         for part in _kernels.chain(kernel):
             self._constants[id(self._here)].update(map(str, getattr(part, "configs", ())))
-            if _kernels.is_heuristics(part):
-                self._visit(part.values)
+            for name in _CHOOSING if _kernels.is_kernel(part) else ():
+                if (chooses := _kernels.instance_dict(part).get(name)) is not None:
+                    self.named(part, name, chooses)
         self._visit(_kernels.innermost(kernel).fn)
 
     def _object(self, value: Any, cost: int) -> None:
