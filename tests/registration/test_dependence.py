@@ -2,6 +2,8 @@
 
 import importlib.util
 import itertools
+import sys
+import types
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch._library.triton import triton_ops_to_kernels
 
 import opforge
 from opforge.registration.dependence import op_fingerprint
+from opforge.registry import registry
 from support.cache_keys import key_of
 from support.launching import CONFIGS, double, graph_of, guessed
 from support.processes import OTHER_SEED, run_python
@@ -262,6 +265,54 @@ def test_the_key_changes_with_how_an_autotuner_chooses(first, second, op_name):
         return key_of(name)
 
     assert key(first) == key(first) != key(second)
+
+
+@pytest.mark.parametrize("define", [opforge.op, torch.library.triton_op])
+def test_the_key_changes_with_the_body_of_a_transparent_op_that_is_called(
+    define, op_name, monkeypatch
+):
+    options = {} if define is opforge.op else {"mutates_args": {}}
+    inner, outer = op_name(), op_name()
+
+    @define(inner, **options)
+    def launching(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=SIZE)
+        return out
+
+    @opforge.op(outer)
+    def op(x: torch.Tensor) -> torch.Tensor:
+        return launching(x) + 1
+
+    assert opforge.info(op).mode == "triton_op"
+    before = key_of(outer)
+    monkeypatch.setitem(globals(), "SIZE", 64)
+    assert key_of(outer) != before
+
+
+SIZE = 128
+
+
+def test_the_key_changes_with_a_module_that_the_body_imports(op_name, monkeypatch):
+    module = types.ModuleType("imported_by_a_body")
+    module.SIZE = 128
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: torch.Tensor) -> torch.Tensor:
+        from imported_by_a_body import SIZE  # noqa: PLC0415  # what is tested
+
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=SIZE)
+        return out
+
+    assert opforge.info(op).mode == "triton_op"
+    before, fingerprint = key_of(name), op_fingerprint(registry.get(op).fn)
+    module.SIZE = 64
+    assert key_of(name) != before
+    # The process that compares it may not have imported the module.
+    assert op_fingerprint(registry.get(op).fn) == fingerprint
 
 
 def test_the_key_changes_with_the_backward(hashes):

@@ -26,7 +26,7 @@ from .._compat import bytecode, reach
 from ..model import LAUNCHED, KernelRef
 from ..tuning.use import rows_of
 
-_kernels = _compat.kernels
+_kernels, _operators = _compat.kernels, _compat.operators
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), range})
 _PLAIN |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
 # What of an autotuner or of heuristics decides how a kernel is launched, besides the configs.
@@ -60,7 +60,7 @@ class Dependence:
             lines += rows_of(kernel)
             lines.append(_compat.kernel_hash.hash_or_unique(_kernels.innermost(kernel)).digest)
             lines += _compat.printing.added(kernel)
-        sources = _Sources([*self.launched, *self.sources])
+        sources = _Sources([*self.launched, *self.sources], is_compiled=True)
         lines += sources.lines(lambda fn: bytecode.text(fn.__code__))
         return "\n".join(f"# {line!r}" for line in lines)
 
@@ -87,7 +87,9 @@ class _Sources(reach.Walk):
 
     most_objects = sys.maxsize
 
-    def __init__(self, roots: Sequence[Any]) -> None:
+    def __init__(self, roots: Sequence[Any], *, is_compiled: bool = False) -> None:
+        """`is_compiled`: after the body has run, with all that a graph has of nested operators."""
+        self._is_compiled = is_compiled
         self._constants: defaultdict[int, set[str]] = defaultdict(set)
         # How the function that is read leads to an object, and first led to it.
         self._path: tuple[str, ...] = ()
@@ -136,14 +138,25 @@ class _Sources(reach.Walk):
                     self.named(part, name, chooses)
         self._visit(_kernels.innermost(kernel).fn)
 
+    def _operator(self, op: Any, value: Any) -> None:
+        if self._is_compiled:
+            name = str(_operators.operator_name(op))
+            for entry in _compat.launches.kernels_of_ops.get(name, ()):
+                for source in entry.sources if type(entry) is Dependence else ():
+                    self._visit(source)
+            self._visit(_operators.triton_op_body(op))
+        super()._operator(op, value)
+
     def _object(self, value: Any, cost: int) -> None:
         # Objects of others change while a program runs, such as loggers.
         is_read = type(value) is types.SimpleNamespace or _kernels.is_kernel(value)
-        if is_read or not reach.is_foreign(value):
+        if is_read or _operators.operator_name(value) or not reach.is_foreign(value):
             super()._object(value, cost)
 
     def _import(self, name: str, level: int) -> None:
-        """Another process may not have loaded the module yet."""
+        # A process that has only the source to compare may not have loaded the module.
+        if self._is_compiled:
+            super()._import(name, level)
 
 
 def _held(fn: Any) -> str:
