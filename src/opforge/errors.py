@@ -225,6 +225,12 @@ class ModeRefused(OpforgeError, ValueError):
 class CannotCapture(OpforgeError, RuntimeError):
     """A launch that cannot become part of a compiler's graph."""
 
+    # What is launched; it need not pickle.
+    kernel: Any = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), {**self.__dict__, "kernel": None})
+
 
 class UndeclaredWrite(OpforgeError, RuntimeError):
     """A body writes to an input that `mutates_args` does not name."""

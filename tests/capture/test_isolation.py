@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import operator
+import pickle
 import threading
 import warnings
 
@@ -15,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 
 import opforge
-from opforge.errors import OpforgeWarning
+from opforge.errors import CannotCapture, OpforgeWarning
 from support import launching
 from support.launching import biased, double, graph_of, kernel_names, launches, targets
 
@@ -118,6 +119,27 @@ def test_an_op_whose_trace_launches_what_no_graph_can_hold_becomes_opaque(op_nam
     assert "its autotuner has a pre_hook" in text
     assert [targets(graph) for graph in graphs] == [[op]] * 2
     assert opforge.info(op).mode == "custom_op"
+
+
+def chosen(x: Tensor, which: str) -> Tensor:
+    out = torch.empty_like(x)
+    pick = HOOKED if which == "hooked" else double
+    pick[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def test_so_does_one_that_launches_another_kernel_for_certain(op_name):
+    op = opforge.op(chosen, name=op_name())
+    assert [ref.grade for ref in opforge.info(op).kernels] == ["launched", "mentioned"]
+    [text] = opforge_warnings(lambda: graph_of(op, x, "hooked"))
+    assert "opaque to the compiler from now on" in text
+    assert opforge.info(op).mode == "custom_op"
+
+
+def test_a_refusal_is_pickled_without_its_kernel():
+    refusal = CannotCapture("it has a pre_hook")
+    refusal.kernel = HOOKED
+    assert pickle.loads(pickle.dumps(refusal)).kernel is None
 
 
 def test_an_op_that_is_opaque_on_request_does_not_warn_about_its_launches(op_name):

@@ -94,13 +94,15 @@ class LaunchRouter(ABC):
         who = ""
         if kernel is not None:
             who = f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)}): "
-        return CannotCapture(
+        refusal = CannotCapture(
             who + what,
             found=found or None,
             fix=fix or None,
             op=self._owner.name,
             location=self._owner.location,
         )
+        refusal.kernel = kernel
+        return refusal
 
     def _or_alternative(self, fix: str) -> str:
         return f"{fix}, or {self.alternative}" if self.alternative else fix

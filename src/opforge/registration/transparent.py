@@ -268,7 +268,7 @@ class Transparency:
         """
         read = _compat.fakes.host_read(error)
         by_launch = ""
-        if isinstance(error, CannotCapture) and not any(r.is_certain for r in self._reading.body):
+        if isinstance(error, CannotCapture) and not self._is_certain(error.kernel):
             by_launch = f"because of {error.what}"
         if not read and not by_launch:
             raise error
@@ -289,6 +289,12 @@ class Transparency:
             f"the op is opaque to the compiler from now on: {reason}. mode='custom_op' says so and "
             "ends this warning"
         )
+
+    def _is_certain(self, kernel: Any) -> bool:
+        """Whether the text launches a kernel for certain; any kernel if it is not known which."""
+        refs = [ref for ref in self._reading.body if ref.is_certain]
+        certain = [each for ref in refs for each in _kernels.chain(ref.kernel)]
+        return bool(certain) if kernel is None else any(each is kernel for each in certain)
 
     def _fall(self, reason: str) -> None:
         with self._lock:
