@@ -17,7 +17,7 @@ def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:
         reason=reading.decision.reason,
         location=location,
         kernels=reading.body.kernels,
-        unresolved=reading.body.unresolved,
+        unresolved=(*reading.body.unresolved, *reading.body.unbound),
         nested_ops=reading.body.nested_ops,
     )
 

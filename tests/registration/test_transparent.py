@@ -1,6 +1,7 @@
 """Where the compiler sees through an op, and where the op stays an op."""
 
 import functools
+import sys
 
 import pytest
 import torch
@@ -213,6 +214,36 @@ def test_an_error_in_the_body_leaves_wrap_triton_as_it_was(op_name, before):
             op(x)
         assert is_wrap_triton_enabled() is before
     assert seen == [False]
+
+
+LOADED_LATER = """
+from support.launching import double
+
+def launch(x, out):
+    double[(8,)](x, out, x.numel(), BLOCK=128)
+"""
+
+
+def test_the_mode_is_resolved_by_a_module_that_the_first_trace_imports(
+    op_name, tmp_path, monkeypatch
+):
+    (tmp_path / "loaded_later.py").write_text(LOADED_LATER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "loaded_later", raising=False)
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        import loaded_later  # noqa: PLC0415  # what is tested
+
+        out = torch.empty_like(x)
+        loaded_later.launch(x, out)
+        return out
+
+    assert "not loaded yet" in opforge.explain(op)
+    graph_of(op, torch.ones(8, 128))
+    assert opforge.info(op).mode == "triton_op"
+    assert kernel_names(graph_of(op, torch.ones(8, 128))) == ["double"]
+    assert "not loaded yet" not in opforge.explain(op)
 
 
 def test_wrap_triton_is_enabled_again_inside_of_a_nested_trace(op_name):

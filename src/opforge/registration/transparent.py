@@ -320,6 +320,9 @@ class Transparency:
         """Whether reading the body again finds a kernel, because a name was rebound since."""
         if self._being_read:
             return False
+        if self._reading.is_open:
+            # The body may just have imported what was not loaded, and the mode hangs on that.
+            return any(ref.kernel is kernel for ref in self.reading.body)
         reading = self._read_located()
         if id(kernel) not in {id(ref.kernel) for ref in reading.body}:
             return False
