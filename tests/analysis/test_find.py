@@ -1,5 +1,7 @@
 """What `find_kernels` finds that a function leads to, of what grade, and that it runs nothing."""
 
+import collections
+import enum
 import functools
 import importlib
 import json
@@ -89,6 +91,18 @@ class Choice:
         launch(x)
 
 
+class Backend(enum.Enum):
+    TRITON = functools.partial(launch)
+    EAGER = functools.partial(nothing)
+    KERNEL = (double_kernel, 64)
+
+
+class Launchers(collections.UserDict):
+    pass
+
+
+launchers = Launchers(a=launch)
+chained = collections.ChainMap({}, {"a": launch})
 Function = type("Function", (torch.autograd.Function,), {"setup_context": staticmethod(launch)})
 choice, held = Choice(), types.SimpleNamespace(double_kernel=double_kernel)
 Held = type("Held", (), vars(held))
@@ -106,6 +120,10 @@ WAYS = {
     "dispatched method": lambda x: choice.dispatched(x),
     "nested tables": lambda x: choice.table["a"][0]["b"][0](x),
     "class derived from dict": lambda x: choice.named["a"][0](x),
+    "member of an enum": lambda x: Backend.KERNEL.value[0][(1,)](x),
+    "enum by a computed name": lambda x, name: Backend[name].value(x),
+    "class derived from UserDict": lambda x: launchers["a"](x),
+    "ChainMap": lambda x, name: chained[name](x),
     "method by a computed name": lambda x, name: choice.by_name(name, x),
     "computed name, object": lambda x, name: getattr(held, f"{name}_kernel")[(1,)](x),
     "computed name, class": lambda x, name: getattr(Held, f"{name}_kernel")[(1,)](x),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import collections
 import contextlib
+import enum
 import functools
 import importlib.util
 import sys
@@ -283,6 +284,9 @@ class Walk:
             self._visit(held.get("_modules"), cost=cost)
         elif issubclass(cls, _BASES):
             self._container(value, cost)
+        # Not by `issubclass`, which hashes a class where the other one is abstract.
+        for name in [_AROUND[id(base)] for base in _mro(cls) if id(base) in _AROUND]:
+            self._visit(held.get(name), cost=cost)
         self._members(cls, value)
 
     def _own(self, owner: Any) -> None:
@@ -304,6 +308,9 @@ class Walk:
     def _members(self, cls: type[Any], owner: Any, *, is_used: bool = True) -> None:
         """Members of a class that the text names, and if it is used those that are called then."""
         names, by_unknown = self._names, "getattr" in self._names
+        if issubclass(type(cls), enum.EnumMeta) and not is_foreign(cls):
+            # A table, `Backend[name]`.
+            self._visit(_class_dict(cls).get("_member_map_"))
         for base in _mro(cls):
             if base is object or is_foreign(base):
                 continue
@@ -425,6 +432,13 @@ _BY_TEXT = frozenset({"getattr", "attrgetter", "methodcaller", "vars", "__dict__
 _IMPORTS = frozenset({"import_module", "__import__"})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _BASES = (tuple, list, dict)
+# Classes of the standard library, and where their objects hold what they are about.
+_AROUND = {
+    id(collections.UserDict): "data",
+    id(collections.UserList): "data",
+    id(collections.ChainMap): "maps",
+    id(enum.Enum): "_value_",
+}
 _LISTS = (list, tuple, set, frozenset, collections.deque)
 
 
