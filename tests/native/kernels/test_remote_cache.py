@@ -1,5 +1,8 @@
 """The shared cache: what a build gets from it, and that no fault of it stops or slows a build."""
 
+import os
+import stat
+import sys
 import threading
 import time
 
@@ -10,7 +13,6 @@ from opforge.errors import BadOption, OpforgeWarning
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, cache_key, encode
 from opforge.native.kernels.remote_cache import RemoteCache, remote_cache
-from opforge.native.kernels.remote_store import open_store
 from support.archs import SM_80, sm
 from support.native.heard import Heard
 from support.native.kernel_requests import scale_request
@@ -25,6 +27,7 @@ KEYS = [
 
 @pytest.fixture
 def server():
+    pytest.importorskip("aiohttp")
     with web_cache() as made:
         yield made
 
@@ -48,7 +51,7 @@ def built(pool, tmp_path):
 
     def build(url, timeout=10.0, last_writes=10.0, cache=None):
         heard = Heard()
-        remote = RemoteCache(open_store(url, timeout), timeout=timeout, last_writes=last_writes)
+        remote = RemoteCache(url, timeout=timeout, last_writes=last_writes)
         cache = cache or Cache(tmp_path / "local")
         images = compile_all(
             WANTED, executor=pool, cache=cache, remote=remote, ptx=True, progress=heard
@@ -148,9 +151,10 @@ def test_a_server_that_never_answers_costs_one_timeout(full, built, compiled):
 
 
 def test_a_server_that_is_not_there_is_said_once(built, compiled):
+    pytest.importorskip("aiohttp")
     with web_cache() as gone:
         url = gone.url
-    with pytest.warns(OpforgeWarning, match="Connection refused") as warned:
+    with pytest.warns(OpforgeWarning, match="Connect call failed") as warned:
         images, _ = built(url)
     assert images == compiled
     assert len(warned) == 1
@@ -158,7 +162,7 @@ def test_a_server_that_is_not_there_is_said_once(built, compiled):
 
 def test_a_failure_ends_it_for_the_second_round_of_a_build_too(full, pool):
     full.fault = status(500)
-    remote = RemoteCache(open_store(full.url, 10.0))
+    remote = RemoteCache(full.url)
     with pytest.warns(OpforgeWarning, match="500"):
         compile_all(WANTED[:1], executor=pool, cache=None, remote=remote)
     asked = len(full.requests)
@@ -187,56 +191,155 @@ def test_a_server_that_hangs_on_writes_holds_up_only_the_end_and_not_for_long(
     assert "2 kernels did not get there in time" in note
 
 
-class Store:
-    """Answers as the test says."""
-
-    shown = "memory"
-
-    def __init__(self, get, put=lambda key, content: None):
-        self.get, self.put = get, put
+def read(remote, keys):
+    """The entries, and what a build says."""
+    notes = []
+    return dict(remote.read(keys, notes.append)), notes
 
 
-def test_a_slow_store_is_waited_for_only_once():
-    free = threading.Event()
-    remote = RemoteCache(Store(lambda key: None if key == "0" else free.wait(10)), timeout=0.4)
-    remote.ask(map(str, range(100)))
+def test_a_slow_server_is_waited_for_only_once_and_filled_all_the_same(server):
+    server.fault = lambda handler: (time.sleep(0.5), handler.serve())
+    remote = RemoteCache(server.url, timeout=1.0)
     began = time.monotonic()
-    assert {remote.answer(str(n)) for n in range(100)} == {None}
+    found, (note,) = read(remote, map(str, range(100)))
     assert time.monotonic() - began < 5
-    assert remote.news() == []
-    remote.finish()
-    (said,) = remote.news()
-    assert said.text == "the shared cache at memory is slow: 99 kernels compiled without its answer"
-    assert not said.is_warning
-    free.set()
+    assert found == {}
+    assert note.startswith(f"the shared cache at {server.url} is slow: ")
+    server.fault = None
+    remote.offer("1", b"entry")
+    remote.finish(pytest.fail)
+    assert server.entries == {"/1": b"entry"}
 
 
-def test_images_that_come_buy_more_time():
-    remote = RemoteCache(Store(lambda key: time.sleep(0.05) or b"entry"), timeout=0.4)
+def test_images_that_come_buy_more_time(server):
     keys = [str(n) for n in range(100)]
-    remote.ask(keys)
-    assert [remote.answer(key) for key in keys] == [b"entry"] * 100
+    server.entries.update({f"/{key}": b"entry" for key in keys})
+    server.fault = lambda handler: (time.sleep(0.05), handler.serve())
+    assert read(RemoteCache(server.url, timeout=0.5), keys) == (dict.fromkeys(keys, b"entry"), [])
 
 
-def test_any_error_of_a_store_ends_it():
-    def get(key):
+def test_a_user_and_a_signature_are_sent_and_never_shown(server):
+    url = server.url.replace("http://", "http://me:s%40cret@") + "/a/?sig=hidden"
+    remote = RemoteCache(url)
+    remote.offer("k", b"content")
+    remote.finish(pytest.fail)
+    assert read(remote, ["k"]) == ({"k": b"content"}, [])
+    assert list(server.entries) == ["/a/k?sig=hidden"]
+    assert {sent["Authorization"] for sent in server.headers} == {"Basic bWU6c0BjcmV0"}
+    assert remote.shown == f"{server.url}/a/"
+    server.fault = status(500)
+    with pytest.warns(OpforgeWarning, match="it answered 500") as warned:
+        read(remote, ["k"])
+    assert not any(secret in str(warned[0].message) for secret in ("cret", "hidden"))
+
+
+def test_no_more_than_the_largest_entry_is_asked_for(server):
+    read(RemoteCache(server.url), ["k"])
+    assert server.headers[0]["Range"] == f"bytes=0-{2**28 - 1}"
+
+
+def test_an_answer_that_trickles_is_cut_off(server):
+    def trickle(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        while not server.released.wait(0.01):
+            handler.wfile.write(b"x")
+
+    server.fault = trickle
+    remote = RemoteCache(server.url, timeout=0.1)
+    with pytest.raises(TimeoutError):
+        remote._get("k")
+
+
+def test_any_error_ends_it(monkeypatch):
+    remote = RemoteCache("memory://kernels")
+
+    def get(*args, **kwargs):
         raise RuntimeError("no credentials\nand more")
 
-    remote = RemoteCache(Store(get))
-    remote.ask(["a"])
-    assert remote.answer("a") is None
-    (said,) = remote.news()
-    assert said.text.endswith("for the rest of the build: RuntimeError: no credentials")
-    assert said.is_warning
+    monkeypatch.setattr(remote._files, "cat_file", get)
+    with pytest.warns(OpforgeWarning, match="RuntimeError: no credentials$"):
+        assert read(remote, ["a"]) == ({}, [])
+    assert read(remote, ["a"]) == ({}, [])
+
+
+def test_a_server_that_is_away_when_it_is_opened_fails_no_build(monkeypatch):
+    def refuse(_):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    with pytest.warns(OpforgeWarning, match="Connection refused"):
+        remote = RemoteCache("ftp://nowhere/kernels")
+    assert read(remote, ["k"]) == ({}, [])
 
 
 def test_its_threads_end_with_the_work(full, built):
+    before = threading.active_count()
     built(full.url)
-    ours = [t for t in threading.enumerate() if t.name == "opforge-remote-cache"]
-    for thread in ours:
-        thread.join(10)
-        assert thread.daemon
-        assert not thread.is_alive()
+    remote = RemoteCache(full.url)
+    remote.offer("k", b"content")
+    remote.finish(pytest.fail)
+    # fsspec's own stays; what has ended may take a moment.
+    until = time.monotonic() + 10
+    while threading.active_count() > before + 1 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before + 1
+
+
+def test_others_may_read_what_is_in_a_folder(tmp_path):
+    folder = tmp_path / "a b" / "c"
+    before = os.umask(0o022)
+    try:
+        remote = RemoteCache(folder.as_uri())
+        for content in (b"content", b"again"):
+            remote.offer("k", content)
+            remote.finish(pytest.fail)
+    finally:
+        os.umask(before)
+    (entry,) = folder.iterdir()
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o644
+    assert read(remote, ["k", "other"]) == ({"k": b"again"}, [])
+
+
+def test_writers_at_once_leave_one_whole_entry(tmp_path):
+    remote = RemoteCache(tmp_path.as_uri())
+    contents = [bytes([n]) * 100_000 for n in range(8)]
+    for content in contents:
+        remote.offer("k", content)
+    remote.finish(pytest.fail)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["k"]
+    assert (tmp_path / "k").read_bytes() in contents
+
+
+def test_fsspec_opens_other_schemes():
+    remote = RemoteCache("memory://opforge-test/kernels")
+    remote.offer("k", b"content")
+    remote.finish(pytest.fail)
+    assert read(remote, ["k", "other"]) == ({"k": b"content"}, [])
+
+
+def test_without_the_extra_a_folder_works_and_an_error_says_what_to_install(monkeypatch, tmp_path):
+    for module in ("aiohttp", "fsspec.implementations.http"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert read(RemoteCache(tmp_path.as_uri()), ["k"]) == ({}, [])
+    with pytest.raises(BadOption, match="OPFORGE_REMOTE_CACHE cannot be opened") as raised:
+        RemoteCache("https://me:secret@cache.example.com/kernels")
+    assert "pip install 'opforge[remote]'" in raised.value.fix
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/mnt/kernels", "cache.example.com:80/kernels", "https:///kernels", "http://[::1/",
+        "http://me:secret@host:port/", "file://server/kernels", "file://", "nosuch://me:secret@a/b",
+    ],
+)  # fmt: skip
+def test_a_bad_url_is_an_error_without_its_password(url):
+    with pytest.raises(BadOption, match="OPFORGE_REMOTE_CACHE") as raised:
+        RemoteCache(url)
+    assert "https://" in raised.value.fix
+    assert "secret" not in str(raised.value)
 
 
 def test_it_is_off_unless_the_environment_names_one(monkeypatch):
@@ -247,7 +350,7 @@ def test_it_is_off_unless_the_environment_names_one(monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTE_CACHE", "file:///mnt/kernels")
     found = remote_cache()
     assert found is not None
-    assert found.shown == "/mnt/kernels"
+    assert found.shown == "file:///mnt/kernels"
     monkeypatch.setenv("OPFORGE_REMOTE_CACHE", "kernels")
     with pytest.raises(BadOption, match="OPFORGE_REMOTE_CACHE is not a URL"):
         remote_cache()
@@ -255,10 +358,10 @@ def test_it_is_off_unless_the_environment_names_one(monkeypatch):
 
 def test_a_folder_serves_two_machines(tmp_path, pool, compiled, monkeypatch):
     url = (tmp_path / "shared by all").as_uri()
-    first = RemoteCache(open_store(url, 10.0))
+    first = RemoteCache(url)
     compile_all(WANTED, executor=pool, cache=Cache(tmp_path / "one"), remote=first, ptx=True)
     monkeypatch.setattr(compiling, "lower", None)
-    second = RemoteCache(open_store(url, 10.0))
+    second = RemoteCache(url)
     cache = Cache(tmp_path / "two")
     assert compile_all(WANTED, cache=cache, remote=second, ptx=True) == compiled
     assert sorted(p.name for p in (tmp_path / "shared by all").iterdir()) == sorted(KEYS)

@@ -40,13 +40,12 @@ def status(code, *methods):
 
 
 def body(change):
-    """Change what is sent for an entry; the length is that of the whole."""
+    """Change what is sent for an entry."""
 
     def fault(handler):
         if handler.command != "GET" or handler.path not in handler.server.cache.entries:
             return handler.serve()
-        content = handler.server.cache.entries[handler.path]
-        return handler.answer(200, change(content), len(content))
+        return handler.answer(200, change(handler.server.cache.entries[handler.path]))
 
     return fault
 
@@ -72,9 +71,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404)
 
-    def answer(self, code, content=b"", length=None):
+    def answer(self, code, content=b""):
         self.send_response(code)
-        self.send_header("Content-Length", str(len(content) if length is None else length))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
@@ -85,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def handle_error(self, request, client_address):
         """A client that went away is part of the tests."""

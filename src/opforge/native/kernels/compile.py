@@ -121,8 +121,7 @@ def compile_all(
         if missing:
             build.compile(missing, executor, jobs)
         if remote is not None:
-            remote.finish()
-            build.pass_on(remote)
+            remote.finish(build.progress.note)
     finally:
         build.progress.stop()
     if build.failures:
@@ -180,36 +179,28 @@ class _Build:
 
     def without_shared(self, tasks: list[_Task], remote: RemoteCache) -> list[_Task]:
         """Take what the shared cache has; the others."""
-        remote.ask(dict.fromkeys(task.key for task in tasks if task.key))
+        keys = dict.fromkeys(task.key for task in tasks if task.key)
+        found = dict(remote.read(keys, self.progress.note))
         damaged: list[str] = []
-        missing = [task for task in tasks if not self._take_shared(task, remote, damaged)]
+        missing = []
+        for task in tasks:
+            if task.key not in found:
+                missing.append(task)
+                continue
+            try:
+                image = decode(task.key, found[task.key], f"{remote.shown}, {task.key}")
+            except CorruptEntry as error:
+                damaged.append(str(error))
+                missing.append(task)
+                continue
+            self.images[task.result_key] = image
+            if self.cache is not None:
+                self._store(self.cache, task.key, image)
+            self._tell(task, cached=True)
         if damaged:
             more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
             self.progress.note(f"ignoring an entry of the shared cache: {damaged[0]}{more}")
-        self.pass_on(remote)
         return missing
-
-    def _take_shared(self, task: _Task, remote: RemoteCache, damaged: list[str]) -> bool:
-        content = remote.answer(task.key) if task.key else None
-        if content is None:
-            return False
-        try:
-            image = decode(task.key, content, f"{remote.shown}, {task.key}")
-        except CorruptEntry as error:
-            damaged.append(str(error))
-            return False
-        self.images[task.result_key] = image
-        if self.cache is not None:
-            self._store(self.cache, task.key, image)
-        self._tell(task, cached=True)
-        return True
-
-    def pass_on(self, remote: RemoteCache) -> None:
-        for said in remote.news():
-            if said.is_warning:
-                warn(said.text)
-            else:
-                self.progress.note(said.text)
 
     def compile(self, tasks: list[_Task], executor: Executor | None, jobs: int | None) -> None:
         if executor is not None:

@@ -1,181 +1,205 @@
-"""A cache of compiled kernels that machines share, read and written beside a build."""
+"""A cache of compiled kernels that machines share, read and written beside a build by fsspec."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import multiprocessing
+import re
+import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.pool import AsyncResult, ThreadPool
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ... import environment
-from ...errors import first_line
+from ...errors import BadOption, first_line, warn
 from ...notebook import counted
-from .remote_store import Store, StoreFailed, open_store
 
-# Of one request, in seconds.
+# Of a server, in seconds.
 _TIMEOUT = 2.0
 # How long a build waits at its end for what it has still to write.
 _LAST_WRITES = 3.0
 # What an image saves at least: compiling one takes half a second of one core, and few have more
 # than ten of them.
 _SAVED = 0.05
+# No cubin comes near it; more of an entry is not asked for.
+_LARGEST = 2**28
 _THREADS = 8
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a build should tell its user; `is_warning` if it is more than a note."""
-
-    text: str
-    is_warning: bool = False
+Note = Callable[[str], None]
 
 
 def remote_cache() -> RemoteCache | None:
     """That of `OPFORGE_REMOTE_CACHE`, if there is one; raises `BadOption` for a bad URL."""
     url = environment.REMOTE_CACHE.get().strip()
-    return RemoteCache(open_store(url, _TIMEOUT)) if url else None
+    return RemoteCache(url) if url else None
 
 
 class RemoteCache:
     """One build's use of a shared cache; the first failure ends it.
 
-    Threads read and write. A build waits for answers no longer than the timeout of one request,
-    plus what the images that came have saved it.
+    The threads of its pools are daemons: none that hangs keeps Python from ending.
     """
 
     def __init__(
-        self, store: Store, *, timeout: float = _TIMEOUT, last_writes: float = _LAST_WRITES
+        self, url: str, *, timeout: float = _TIMEOUT, last_writes: float = _LAST_WRITES
     ) -> None:
-        self.shown = store.shown
-        self._store = store
+        parts = _parse(url)
+        # For messages: without user, password and query, which may be a signature.
+        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._timeout = timeout
         self._last_writes = last_writes
-        # A request that times out should be the first to say so.
-        self._patience = timeout * 1.25
-        self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._threads = 0
-        self._answers: dict[str, bytes | None] = {}
-        self._answered = 0
-        self._unasked = 0
-        self._unwritten = 0
+        self._is_local = parts.scheme == "file"
         self._is_off = False
-        self._said: list[Said] = []
+        self._files, self._root, self._query = self._open(url, parts)
+        self._writers: ThreadPool | None = None
+        self._writes: list[AsyncResult[None]] = []
 
-    def ask(self, keys: Iterable[str]) -> None:
-        """Start to read these, in their order."""
-        with self._changed:
-            if self._patience > 0:
-                self._start([lambda key=key: self._read(key) for key in keys])  # type: ignore[misc]
+    def read(self, keys: Iterable[str], note: Note) -> Iterator[tuple[str, bytes]]:
+        """The entries that are there and come in time.
 
-    def answer(self, key: str) -> bytes | None:
-        """The entry that was asked for, or None if there is none, or not in time."""
-        with self._changed:
-            while key not in self._answers and not self._is_off and self._patience > 0:
+        Waits for the timeout of one request, and longer as images arrive.
+        """
+        asked = [] if self._is_off else list(keys)
+        if not asked:
+            return
+        # A request that times out should be the first to say so.
+        patience = self._timeout * 1.25
+        with ThreadPool(min(_THREADS, len(asked))) as pool:
+            answers = pool.imap(self._get, asked)
+            for count, key in enumerate(asked):
                 began = time.monotonic()
-                self._changed.wait(self._patience)
-                self._patience -= time.monotonic() - began
-            if key not in self._answers and not self._is_off:
-                self._give_up_reading()
-            found = self._answers.get(key)
-            # The build has it now. An answer all the same, should it ask twice.
-            self._answers[key] = None
-            return found
+                try:
+                    content = answers.next(max(patience, 0))
+                except multiprocessing.TimeoutError as error:
+                    if not count:
+                        self._fail(error)
+                        return
+                    # Slow, but there: it may be filled for the next build.
+                    late = f"{counted(len(asked) - count, 'kernel')} compiled without its answer"
+                    note(f"the shared cache at {self.shown} is slow: {late}")
+                    return
+                except Exception as error:  # noqa: BLE001  # a file system raises of any kind
+                    self._fail(error)
+                    return
+                patience -= time.monotonic() - began
+                if content is not None:
+                    patience += _SAVED
+                    yield key, content
 
     def offer(self, key: str, content: bytes) -> None:
         """Start to write an entry."""
-        with self._changed:
-            if not self._is_off:
-                self._unwritten += 1
-                self._start([lambda: self._write(key, content)])
+        if not self._is_off:
+            self._writers = self._writers or ThreadPool(_THREADS)
+            self._writes.append(self._writers.apply_async(self._put, (key, content)))
 
-    def finish(self) -> None:
+    def finish(self, note: Note) -> None:
         """Wait for what is being written, but not for long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_off or not self._unwritten, self._last_writes)
-            if self._unwritten and not self._is_off:
-                late = f"{counted(self._unwritten, 'kernel')} did not get there in time"
-                self._turn_off(Said(f"not all is in the shared cache at {self.shown}: {late}"))
-            if self._unasked:
-                late = f"{counted(self._unasked, 'kernel')} compiled without its answer"
-                self._said.append(Said(f"the shared cache at {self.shown} is slow: {late}"))
-                self._unasked = 0
+        if self._writers is None:
+            return
+        end = time.monotonic() + self._last_writes
+        try:
+            for write in self._writes:
+                write.get(max(end - time.monotonic(), 0))
+        except multiprocessing.TimeoutError:
+            self._is_off = True
+            late = counted(sum(not write.ready() for write in self._writes), "kernel")
+            note(
+                f"not all is in the shared cache at {self.shown}: {late} did not get there in time"
+            )
+        except Exception as error:  # noqa: BLE001  # as above
+            note(f"cannot write to the shared cache at {self.shown}: {self._reason(error)}")
+        self._writers.terminate()
+        self._writers, self._writes = None, []
 
-    def news(self) -> list[Said]:
-        """What there is to tell since the last time."""
-        with self._changed:
-            said, self._said = self._said, []
-            return said
+    def _open(self, url: str, parts: SplitResult) -> tuple[Any, str, str]:
+        """The file system, and what stands before and after a key."""
+        try:
+            import fsspec
 
-    def _give_up_reading(self) -> None:
-        if self._answered:
-            # Slow, but there: it may be filled for the next build. Writing has not begun.
-            self._unasked += 1
-            self._jobs.clear()
-        else:
-            self._turn_off(self._failure(TimeoutError()))
+            if parts.scheme == "file":
+                return fsspec.filesystem("file"), unquote(parts.path).rstrip("/"), ""
+            if parts.scheme not in {"http", "https"}:
+                files, root = fsspec.core.url_to_fs(url)
+                return files, root.rstrip("/"), ""
+            import aiohttp
 
-    def _start(self, jobs: list[Callable[[], None]]) -> None:
+            # A server may send byte by byte.
+            timeout = aiohttp.ClientTimeout(
+                total=5 * self._timeout, sock_connect=self._timeout, sock_read=self._timeout
+            )
+            options = {"timeout": timeout, "trust_env": True}
+            files = fsspec.filesystem(parts.scheme, client_kwargs=options)
+        except OSError as error:
+            # A server that is away fails no build.
+            self._fail(error)
+            return None, "", ""
+        except Exception as error:  # noqa: BLE001  # as above
+            raise BadOption(
+                f"{environment.REMOTE_CACHE.name} cannot be opened",
+                found=self._reason(error),
+                fix="pip install 'opforge[remote]', and for schemes other than https:// and "
+                "file:// the package that fsspec needs",
+            ) from None
+        root = parts._replace(query="", fragment="").geturl().rstrip("/")
+        return files, root, f"?{parts.query}" if parts.query else ""
+
+    def _place(self, key: str) -> str:
+        return f"{self._root}/{key}{self._query}"
+
+    def _get(self, key: str) -> bytes | None:
+        try:
+            return bytes(self._files.cat_file(self._place(key), end=_LARGEST))
+        except FileNotFoundError:
+            return None
+
+    def _put(self, key: str, content: bytes) -> None:
         if self._is_off:
             return
-        self._jobs += jobs
-        for _ in range(min(_THREADS - self._threads, len(self._jobs))):
-            self._threads += 1
-            # Python waits for an executor's threads when it ends, but not for these.
-            threading.Thread(target=self._work, name="opforge-remote-cache", daemon=True).start()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                if not self._jobs:
-                    self._threads -= 1
-                    return
-                job = self._jobs.popleft()
-            job()
-
-    def _read(self, key: str) -> None:
         try:
-            found = self._store.get(key)
-        except Exception as error:  # noqa: BLE001  # a store raises of any kind
-            with self._changed:
-                self._turn_off(self._failure(error))
-            return
-        with self._changed:
-            self._answers[key] = found
-            self._answered += 1
-            if found is not None and self._patience > 0:
-                self._patience += _SAVED
-            self._changed.notify_all()
-
-    def _write(self, key: str, content: bytes) -> None:
-        try:
-            self._store.put(key, content)
-        except Exception as error:  # noqa: BLE001  # as above
-            why = self._reason(error)
-            with self._changed:
-                self._turn_off(Said(f"cannot write to the shared cache at {self.shown}: {why}"))
-            return
-        with self._changed:
-            self._unwritten -= 1
-            self._changed.notify_all()
-
-    def _turn_off(self, said: Said) -> None:
-        if not self._is_off:
+            # In a folder, nobody sees a part of an entry.
+            new = self._place(f".{key}.{secrets.token_hex(8)}" if self._is_local else key)
+            try:
+                self._files.pipe_file(new, content)
+            except FileNotFoundError:
+                # Object stores have no folders to make.
+                self._files.makedirs(self._root, exist_ok=True)
+                self._files.pipe_file(new, content)
+            if self._is_local:
+                self._files.mv(new, self._place(key))
+        except BaseException:
             self._is_off = True
-            self._said.append(said)
-            self._jobs.clear()
-            self._changed.notify_all()
+            raise
 
-    def _failure(self, error: Exception) -> Said:
+    def _fail(self, error: Exception) -> None:
+        self._is_off = True
         what = f"the shared cache at {self.shown} is not used for the rest of the build"
-        return Said(f"{what}: {self._reason(error)}", is_warning=True)
+        warn(f"{what}: {self._reason(error)}")
 
     def _reason(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
+        # Of Python 3.10, these are three classes.
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError, multiprocessing.TimeoutError)):
             return f"no answer within {self._timeout:g} s"
-        if isinstance(error, StoreFailed):
-            return str(error)
+        if hasattr(error, "status"):
+            return f"it answered {error.status} {first_line(getattr(error, 'message', ''))}"
         if isinstance(error, OSError) and error.strerror:
-            return error.strerror
-        return f"{type(error).__name__}: {first_line(error)}"
+            return first_line(error.strerror)
+        return re.sub(r"\S+://\S+", self.shown, f"{type(error).__name__}: {first_line(error)}")
+
+
+def _parse(url: str) -> SplitResult:
+    shown = url.partition("://")[0] + "://..." if "://" in url else url
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        folder = parts.path[1:] and "\0" not in unquote(parts.path) and not parts.netloc
+        is_whole = "://" in url and (folder if parts.scheme == "file" else parts.hostname)
+    except ValueError:
+        is_whole = False
+    if is_whole:
+        return parts
+    raise BadOption(
+        f"{environment.REMOTE_CACHE.name} is not a URL of a web server, folder or bucket",
+        found=shown,
+        fix="give a URL such as https://cache.example.com/kernels or file:///mnt/kernels",
+    )
