@@ -338,6 +338,18 @@ def test_they_are_the_same_in_every_process_and_under_the_interpreter(hashes, tm
     assert run_python(told, TRITON_INTERPRET="1", **OTHER_SEED) == f"{fingerprint}\n"
 
 
+def test_a_table_that_contains_itself_is_one_of_its_constants():
+    table = {"scale": 2}
+    table["all"] = [table]
+
+    def scale(x):
+        return x * table["all"][0]["scale"]
+
+    before = op_fingerprint(scale)
+    table["scale"] = 3
+    assert op_fingerprint(scale) != before
+
+
 def test_torch_can_read_every_entry_of_outermost_heuristics(op_name):
     name = op_name()
 

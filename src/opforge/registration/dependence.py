@@ -9,6 +9,7 @@ A native library carries a hash of the same, which loading compares with that of
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import inspect
 import sys
@@ -167,22 +168,25 @@ def _held(fn: Any) -> str:
     return f"{fn.__qualname__} {_shown([fn.__defaults__, fn.__kwdefaults__, cells])}"
 
 
-def _shown(value: Any) -> str:
-    """A constant, the same in every process; empty for what is none."""
+def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
+    """A constant, the same in every process; empty for what is none, or contains itself."""
     if type(value) in _PLAIN or isinstance(value, enum.Enum):
         return repr(value)
+    if id(value) in around:
+        return ""
+    inner = functools.partial(_shown, around=(*around, id(value)))
     if isinstance(value, dict):
-        return _shown([*value.items()])
+        return inner([*value.items()])
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(inner, value))}]"
     if isinstance(value, (set, frozenset)):
-        return f"[{', '.join(sorted(map(_shown, value)))}]"
+        return f"[{', '.join(sorted(map(inner, value)))}]"
     if isinstance(value, types.BuiltinFunctionType) or _is_function_of_others(value):
         return f"{value.__module__}.{value.__qualname__}"
     if type(value).__module__ == "numpy" and not getattr(value, "shape", True):
         return repr(value)
     # Triton's wraps a number.
-    return _shown(value.value) if type(value).__name__ == "constexpr" else ""
+    return inner(value.value) if type(value).__name__ == "constexpr" else ""
 
 
 def _is_function_of_others(value: Any) -> bool:
