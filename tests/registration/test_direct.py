@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import threading
+import warnings
 import weakref
 
 import pytest
@@ -382,10 +383,12 @@ def test_kernels_of_others_come_and_go(op_name, options):
     name = op_name()
     op = warm(opforge.op(scaled, name=name, mode="custom_op", **options), X, Y)
     namespace, short = name.split("::")
-    keys = ["CPU", "CompositeExplicitAutograd", "AutogradCPU"]
-    for key in [k for k in keys if k != "CompositeExplicitAutograd"] * 2:
+    for key in ["CPU", "AutogradCPU", "Autograd", "BackendSelect"] * 2:
         library = torch.library.Library(namespace, "FRAGMENT")
-        library.impl(short, lambda x, y, scale=1.0: x + 100, key)
+        with warnings.catch_warnings():
+            # torch says that it takes the place of the op's own.
+            warnings.simplefilter("ignore")
+            library.impl(short, lambda x, y, scale=1.0: x + 100, key)
         assert op(X, Y).tolist() == [101.0] * 3
         library._destroy()
         assert op(X, Y).tolist() == [2.0] * 3
@@ -409,6 +412,17 @@ def test_rules_that_are_added_later_hold(op_name):
     with dispatched(op) as seen:
         op(X, Y)
     assert seen == []
+
+
+def test_a_backward_that_torch_is_given_by_name_counts(op_name):
+    name = op_name()
+    op = opforge.op(scaled, name=name, mode="custom_op")
+    x = X.clone().requires_grad_()
+    warm(op, x, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.library.register_autograd(name, backward, setup_context=setup_context)
+    assert torch.autograd.grad(op(x, Y).sum(), x)[0].tolist() == [2.0] * 3
 
 
 def test_an_op_that_is_unregistered_raises(op):

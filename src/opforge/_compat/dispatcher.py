@@ -31,7 +31,10 @@ after_inplace_or_view = torch._C._after_ADInplaceOrView_keyset
 forward_ad = torch.autograd.forward_ad
 increment_version = torch.autograd.graph.increment_version
 functorch_active = torch._C._are_functorch_transforms_active
+# torch's list of Python kernels, and what is on it while no kernel of that name is.
 python_impls = torch.library._impls
+ALWAYS_LISTED = "opforge/itself/always"
+python_impls.add(ALWAYS_LISTED)
 single_level_autograd = enable_single_level_autograd_function
 
 

@@ -146,7 +146,7 @@ class DirectCalls:
         followed = asks and any(t.requires_grad for t in given)
         name, namespace = self._generated.name, self._generated.namespace
         # Wherever somebody may register a kernel that would run in place of the op's own.
-        watched = [backend, f"Autograd{backend}", casts, *COMPOSITE]
+        watched = [backend, "Autograd", f"Autograd{backend}", "BackendSelect", casts, *COMPOSITE]
         if not self._lowered.mutated:
             watched.append("ADInplaceOrView")
         listed = {listed_name(name, key) for key in watched if key}

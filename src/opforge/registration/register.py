@@ -375,6 +375,9 @@ def _install(
         if "Autograd" not in taken:
             keyed = autograd is not torch.library.fallthrough_kernel
             library.impl(op, autograd, "Autograd", with_keyset=keyed)
+    if "Autograd" not in taken:
+        # As above: `torch.library.register_autograd` takes a name.
+        _compat.unlist(library, listed_name(definition.name, "Autograd"))
     if definition.backward is not None or not definition.lowered.tensors:
         _install_transparency(definition, library)
     if definition.lowered.mutated:
@@ -457,7 +460,7 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
         _of_verify=fake.verify,
         _of_explain_failure=functools.partial(_explain_failure, definition),
         _of_redispatch=overload.redispatch,
-        _of_listed=listed_name(definition.name, _called_from(definition)),
+        _of_listed=_compat.ALWAYS_LISTED,
         _of_composite=listed_name(definition.name, COMPOSITE[0]),
         _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
         _of_after_autograd=_compat.after_autograd,
@@ -472,11 +475,6 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
         fake.call = functools.partial(_given_on_fakes, definition, beside)
     else:
         fake.call = functools.partial(_body_on_fakes, definition, generated)
-
-
-def _called_from(definition: Definition) -> str:
-    """The key whose kernel calls the body directly, so that it is registered whenever it runs."""
-    return "Autograd" if definition.backward is not None else "ADInplaceOrView"
 
 
 def _add_recorder(
