@@ -95,6 +95,14 @@ def test_a_command_that_needs_torch_says_that_it_is_missing(tmp_path, command):
     assert ran.stderr == "Error: torch is not installed\n  fix: pip install 'torch>=2.11'\n"
 
 
+@pytest.mark.parametrize("package", ["auditwheel", "packaging"])
+@pytest.mark.parametrize("command", [["wheel", "dist"], ["build", "ops.py", "--wheel"]])
+def test_a_wheel_says_which_extra_it_needs(package, command):
+    ran = run(COMMAND.format(package), *command)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("\n  fix: pip install 'opforge[wheel]'\n"), ran.stderr
+
+
 def test_the_doctor_says_that_torch_is_missing():
     ran = run(COMMAND.format("torch"), "doctor")
     assert ran.returncode == 1, ran.stderr

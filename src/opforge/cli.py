@@ -418,6 +418,10 @@ def build(
     from .native.commands import build
     from .serving import command as served
 
+    if as_wheel:
+        from .shipping.platform_tag import check_extra
+
+        check_extra()
     if served.is_recording(given["targets"]):
         package = None
         if as_wheel:

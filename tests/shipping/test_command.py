@@ -113,7 +113,7 @@ def test_a_library_for_another_machine_is_packed_for_that_machine(dist, wheel, t
     other = for_machine(dist, tmp_path / "other", NUMBER, *names)
     run(str(other), str(tmp_path / "wheels"), "1.2.0")
     (file,) = (tmp_path / "wheels").iterdir()
-    assert file.name == wheel.name.replace(HERE, OTHER)
+    assert file.name.endswith(f"_{OTHER}.whl")
     assert f'MACHINE = "{OTHER}"'.encode() in contents(file)["shipped_ops/_library.py"]
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(tmp_path / "site")]
     done = subprocess.run([*pip, str(file)], capture_output=True, text=True, check=False)

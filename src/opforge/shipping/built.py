@@ -78,7 +78,7 @@ def read_built(path: Path) -> BuiltLibrary:
             fix="give the folder that `opforge build --torch -o` wrote",
         )
     binaries = {file: files[f"lib/{file.name}"], adapter: files[f"lib/{adapter.name}"]}
-    platform = platform_of(binaries)
+    platform = platform_of((file, adapter))
     manifest = Manifest(described, str(path))
     _check_builds(file, manifest, binaries)
     ops = [_with_built_values(one) for one in manifest.ops]

@@ -12,6 +12,7 @@ from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary, read_built
 from .names import package_name
 from .package import callable_ops, package_files, result_classes
+from .platform_tag import check_extra
 from .rules import no_gradient
 from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
@@ -26,6 +27,7 @@ def run(
     """Write the wheel of a built library or of served kernels, and report it."""
     from .served import is_served
 
+    check_extra()
     check_version(version)
     folder = Path(path)
     if is_served(folder):

@@ -56,12 +56,13 @@ def _hub_name(name: str) -> str:
 def _metadata(library: BuiltLibrary, version: str) -> bytes:
     manifest = library.files[f"share/{library.name}/manifest.json"]
     digest = hashlib.sha256(manifest).hexdigest()[:12]
-    (number,) = re.findall(r"^(?:\d+!)?(\d+)", version)
+    from packaging.version import Version
+
     content = {
         "name": _hub_name(library.name),
         # Of the module, so another one for each build that a process may load.
         "id": f"_{library.name}_cuda_{digest}",
-        "version": int(number),
+        "version": Version(version).major,
         # The loader wants one; yours is for you to write.
         "license": "unknown",
         "python-depends": [],

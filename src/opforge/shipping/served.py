@@ -44,7 +44,7 @@ def read_served(folder: Path, name: str) -> ServedKernels:
         file: verified.read(folder / file) for file in (manifests.NAME, extension.name, *images)
     }
     files |= {file: (folder / file).read_bytes() for file in sums}
-    platform = platform_of({extension: files[extension.name]})
+    platform = platform_of((extension,))
     archs = tuple(map(str, manifest.archs))
     return ServedKernels(name, archs, len(manifest.kernels), platform, files)
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import os
-import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -16,12 +15,6 @@ from pathlib import Path
 import opforge
 
 from ..errors import BadOption, OutputNotWritable
-
-# PEP 440, as indexes and file names have it.
-_VERSION = re.compile(
-    r"([1-9][0-9]*!)?(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*((a|b|rc)(0|[1-9][0-9]*))?"
-    r"(\.post(0|[1-9][0-9]*))?(\.dev(0|[1-9][0-9]*))?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
-)
 
 
 @dataclass(frozen=True)
@@ -46,14 +39,19 @@ class Distribution:
         return f"{self.name}-{self.version}-{self.tag}.whl"
 
 
-def check_version(version: str) -> str:
-    """The version itself; `BadOption` if it is not one that pip knows."""
-    if not _VERSION.fullmatch(version):
+def check_version(version: str) -> None:
+    """Raise `BadOption` for what is not a version as indexes and file names have it."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        is_version = str(Version(version)) == version
+    except InvalidVersion:
+        is_version = False
+    if not is_version:
         raise BadOption(
             f"--version {version}: not the version of a Python package",
             fix="give one as 1.2.0, 1.2.0rc1 or 1.2.0+cu128",
         )
-    return version
 
 
 def wheel_bytes(told: Distribution, files: Mapping[str, bytes]) -> bytes:
