@@ -425,7 +425,7 @@ def build(
     if served.is_recording(given["targets"]):
         package = None
         if as_wheel:
-            from .shipping.names import package_name
+            from .shipping.wheel_file import package_name
 
             package = package_name(Path(given["output"]), given.pop("name"))
         click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))

@@ -24,8 +24,8 @@ from opforge.errors import (
     StaleLibrary,
 )
 from opforge.shipping.command import run
-from opforge.shipping.names import check_package_name
 from opforge.shipping.rules import copied_files
+from opforge.shipping.wheel_file import check_package_name
 from support.shipped_library import build, library, recorded
 
 # A machine other than this one, and its number in ELF.

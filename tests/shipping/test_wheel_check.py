@@ -12,12 +12,28 @@ from click.testing import CliRunner
 import opforge
 from opforge.cli import main
 from opforge.shipping.command import run
-from opforge.shipping.wheel_file import Distribution, wheel_bytes
+from opforge.shipping.wheel_file import Distribution, archive_bytes, wheel_files
 
 
 def verified(path, *options):
     done = CliRunner().invoke(main, ["verify", str(path), "--manifest-only", *map(str, options)])
     return done.exit_code, done.output
+
+
+def forged_wheel(folder, told, files):
+    """A wheel with these files of its package, and a RECORD that has them."""
+    file = folder / told.file_name
+    file.write_bytes(archive_bytes(wheel_files(told, files)))
+    return file
+
+
+def of_package(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name.removeprefix("shipped_ops/"): archive.read(name)
+            for name in archive.namelist()
+            if ".dist-info/" not in name
+        }
 
 
 def repacked(wheel, folder, **changed):
@@ -37,16 +53,18 @@ def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, install
     status, said = verified(wheel)
     assert status == 0, said
     packed, built = said.splitlines()
-    assert packed.startswith(f"{wheel.name}, compared with its RECORD: all ")
+    packs = f"compared with what opforge {opforge.__version__} packs: all "
+    assert packed.startswith(f"{wheel.name}, {packs}")
     assert built.startswith("shipped_ops, compared with its hashes: all ")
     assert built.endswith(" that only a rebuild needs are absent")
-    packs = f"the package shipped_ops, compared with what opforge {opforge.__version__} packs: all "
     bytecode = shutil.ignore_patterns("__pycache__")
     site = shutil.copytree(installed, tmp_path / "site", ignore=bytecode)
     for path in ("shipped_ops", "shipped_ops/lib/libshipped_ops.so"):
         status, said = verified(site / path)
         assert (status, said.splitlines()[1:]) == (0, [built])
-        assert re.fullmatch(f"{packs}[0-9]+ files are the same", said.splitlines()[0])
+        assert re.fullmatch(
+            f"the package shipped_ops, {packs}[0-9]+ files are the same", said.splitlines()[0]
+        )
 
 
 def test_bytecode_of_an_installed_package_is_not_trusted(unpacked):
@@ -81,10 +99,7 @@ def test_a_file_that_cannot_be_unpacked_is_named(wheel, tmp_path):
         content[entry.header_offset + 30 + len(entry.filename)] |= 0b110
         copy.write_bytes(content)
         status, said = verified(copy)
-        assert status == 1
-        if entry is damaged:
-            assert said.splitlines()[1:] == ["  shipped_ops/_library.py is damaged"]
-    assert f"{copy} is not a wheel: {record.filename} is damaged" in said
+        assert (status, f"  {entry.filename} is damaged" in said) == (1, True)
 
 
 def test_the_python_files_of_an_installed_package_are_those_that_were_packed(unpacked):
@@ -114,57 +129,39 @@ def test_the_package_of_kernels_for_the_hub(dist, tmp_path):
     assert verified(first)[0] == 0
 
 
-def test_every_file_of_a_wheel_is_held_against_its_record(wheel, tmp_path):
+def test_every_file_of_a_wheel_is_held_against_what_opforge_packs(wheel, tmp_path):
     header, stub = "shipped_ops/include/shipped_ops.h", "shipped_ops/__init__.pyi"
-    other = repacked(
-        wheel, tmp_path, **{header: b"other", stub: None, "shipped_ops/evil.py": b"evil"}
-    )
+    other = repacked(wheel, tmp_path, **{stub: None, "shipped_ops/evil.py": b"evil"})
     status, said = verified(other)
+    packs = f"is not what opforge {opforge.__version__} packs with these files"
     assert status == 1
-    assert said.splitlines()[1:] == [
-        f"  {stub} is gone",
-        "  shipped_ops/evil.py is not in RECORD",
-        f"  {header} has changed",
-    ]
+    assert f"  {stub} is gone" in said
+    assert f"  shipped_ops/evil.py {packs}" in said
+    status, said = verified(repacked(wheel, tmp_path, **{header: b"other"}))
+    assert (status, said.splitlines()[1:]) == (1, ["  include/shipped_ops.h has changed"])
 
 
-def test_a_record_that_was_forged_does_not_hide_what_the_build_wrote(unpacked, tmp_path):
-    files = {
-        f"shipped_ops/{path.relative_to(unpacked / 'shipped_ops')}": path.read_bytes()
-        for path in (unpacked / "shipped_ops").rglob("*")
-        if path.is_file()
-    }
-    files["shipped_ops/lib/libshipped_ops.so"] += b"other"
-    told = Distribution("shipped_ops", "1.2.0", "manylinux_2_34_x86_64", "forged")
-    forged = tmp_path / told.file_name
-    forged.write_bytes(wheel_bytes(told, files))
-    status, said = verified(forged)
-    assert (status, "  lib/libshipped_ops.so has changed" in said) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "added", [{"shipped_ops/evil.py": b""}, {"evil.pth": b""}, {"shipped_ops/__init__.py": b"evil"}]
-)
-def test_a_record_that_was_forged_does_not_hide_other_python(added, wheel, tmp_path):
-    with zipfile.ZipFile(wheel) as archive:
-        files = {n: archive.read(n) for n in archive.namelist() if ".dist-info/" not in n}
+@pytest.mark.parametrize("added", ["evil.py", "__init__.py", "lib/libshipped_ops.so"])
+def test_a_record_that_was_forged_hides_nothing(added, wheel, tmp_path):
     name, version, *_, platform = wheel.stem.split("-")
     told = Distribution(name, version, platform, "forged")
-    forged = tmp_path / told.file_name
-    forged.write_bytes(wheel_bytes(told, files | added))
-    status, said = verified(forged)
-    assert status == 1
-    assert f"  {next(iter(added))} is not what opforge " in said
+    status, said = verified(forged_wheel(tmp_path, told, of_package(wheel) | {added: b"evil"}))
+    assert (status, f"{added} " in said) == (1, True)
+
+
+def test_a_file_beside_the_package_is_refused(wheel, tmp_path):
+    status, said = verified(repacked(wheel, tmp_path, **{"evil.pth": b""}))
+    assert (status, "  evil.pth is not what opforge " in said) == (1, True)
 
 
 def test_a_wheel_that_lacks_python_is_told_and_its_name_does_not_matter(wheel, tmp_path):
     renamed = shutil.copy(wheel, tmp_path / "x.whl")
     assert verified(renamed)[0] == 0
-    with zipfile.ZipFile(wheel) as archive:
-        files = {n: archive.read(n) for n in archive.namelist() if ".dist-info/" not in n}
-    del files["shipped_ops/__init__.pyi"]
+    files = of_package(wheel)
+    del files["__init__.pyi"]
     name, version, *_, platform = wheel.stem.split("-")
-    renamed.write_bytes(wheel_bytes(Distribution(name, version, platform, "forged"), files))
+    told = Distribution(name, version, platform, "forged")
+    shutil.move(forged_wheel(tmp_path, told, files), renamed)
     status, said = verified(renamed)
     assert (status, "  shipped_ops/__init__.pyi is gone" in said) == (1, True)
 
@@ -219,8 +216,7 @@ def test_what_is_not_a_wheel(make, why, tmp_path):
 
 def test_a_wheel_of_something_else(tmp_path):
     told = Distribution("other", "1.0", "any", "other")
-    file = tmp_path / told.file_name
-    file.write_bytes(wheel_bytes(told, {"other/__init__.py": b""}))
+    file = forged_wheel(tmp_path, told, {"__init__.py": b""})
     said = verified(file)[1]
     assert f"{file} holds 0 opforge builds, expected one" in said
     assert said.count("fix:") == 1

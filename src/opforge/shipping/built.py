@@ -1,4 +1,4 @@
-"""The folder of a build, read for a wheel.
+"""The folder of a build, of a library or of served kernels, read for a wheel.
 
 The library is not opened: it may be for a different machine.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import NotALibrary, StaleLibrary
 from ..native.artifacts import build_record
 from ..native.artifacts.build_record import stamp_path
-from ..native.artifacts.hashes import read_sums, sums_path
+from ..native.artifacts.hashes import VerifiedFiles, read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.cases import chosen
 from ..native.ir.interface import Op
@@ -23,8 +23,10 @@ from ..native.library.shared_library import (
     refuse_damaged,
     refuse_other_format,
 )
-from .names import check_package_name
+from ..serving import manifest as manifests
+from ..serving.served_folder import extension_file
 from .platform_tag import Platform, platform_of
+from .wheel_file import check_package_name
 
 
 @dataclass(frozen=True)
@@ -154,3 +156,48 @@ def _check_builds(file: Path, manifest: Manifest, binaries: dict[Path, bytes]) -
         if digest.encode() not in content:
             what = f"{one} is not of the same build as {manifest.content.get('name')}'s manifest"
             raise StaleLibrary(what, found=f"no manifest {digest[:12]} in it", fix=fix)
+
+
+@dataclass(frozen=True)
+class ServedKernels:
+    """The kernels, and the files that go into a wheel, by their paths in the folder."""
+
+    name: str
+    archs: tuple[str, ...]
+    kernels: int
+    platform: Platform
+    files: dict[str, bytes]
+
+
+def is_served(path: Path) -> bool:
+    return (path / manifests.NAME).is_file()
+
+
+def read_served(folder: Path, name: str) -> ServedKernels:
+    """Raise `Untrusted` for a folder that is not as it was built."""
+    manifest = manifests.read(folder)
+    extension = extension_file(folder)
+    verified = VerifiedFiles(folder, "served")
+    images = {
+        image.file
+        for kernel in manifest.kernels
+        for instance in kernel.instances
+        for variant in instance.variants
+        for image in variant.images
+    }
+    # The hashes, and their signature if there is one.
+    sums = [str(path.relative_to(folder)) for path in folder.glob(f"{sums_path('served')}*")]
+    files = {
+        file: verified.read(folder / file) for file in (manifests.NAME, extension.name, *images)
+    }
+    files |= {file: (folder / file).read_bytes() for file in sums}
+    platform = platform_of((extension,))
+    archs = tuple(map(str, manifest.archs))
+    return ServedKernels(name, archs, len(manifest.kernels), platform, files)
+
+
+def served_files(served: ServedKernels) -> dict[str, bytes]:
+    """The files of the package, by their paths in it."""
+    package = Path(__file__).with_name("shipped_kernels.py").read_bytes()
+    folder = {f"kernels/{name}": content for name, content in served.files.items()}
+    return {"__init__.py": package, "py.typed": b"", **folder}

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadOption
 from ..notebook import counted, size
 from ..versions import OLDEST_TORCH
-from .built import BuiltLibrary, read_built
-from .names import package_name
+from .built import BuiltLibrary, is_served, read_built, read_served, served_files
+from .hub_layout import write_hub_layout
 from .package import callable_ops, package_files, result_classes
 from .platform_tag import check_extra
 from .rules import no_gradient
-from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
+from .wheel_file import (
+    Distribution,
+    archive_bytes,
+    check_version,
+    package_name,
+    wheel_files,
+    write_whole,
+)
 
 _TORCH = ("Provides-Extra: torch", f'Requires-Dist: torch>={OLDEST_TORCH}; extra == "torch"')
 # The first whose `jax.ffi` the module uses.
@@ -25,32 +33,69 @@ def run(
     path: str, output: str, version: str, name: str | None = None, layout: str = "wheel"
 ) -> str:
     """Write the wheel of a built library or of served kernels, and report it."""
-    from .served import is_served
-
     check_extra()
     check_version(version)
     folder = Path(path)
-    if is_served(folder):
-        if layout != "wheel":
-            raise BadOption(
-                f"--layout {layout} is for libraries, and {path} holds served kernels",
-                fix="leave out --layout",
-            )
-        return _pack_served(folder, output, version, name)
-    if name is not None:
+    if is_served(folder) and layout != "wheel":
+        raise BadOption(
+            f"--layout {layout} is for libraries, and {path} holds served kernels",
+            fix="leave out --layout",
+        )
+    if not is_served(folder) and name is not None:
         raise BadOption(
             "--name is for wheels of served kernels: that of a library has the library's name",
             fix=f"leave it out, or build the library again with `opforge build --name {name}`",
         )
-    library = read_built(folder)
     if layout == "kernels":
-        return _lay_out(library, Path(output), version)
-    return _pack_library(library, output, version)
+        return _lay_out(read_built(folder), Path(output), version)
+    packed = pack(folder, version, name)
+    content = archive_bytes(packed.files)
+    file = Path(output, packed.told.file_name)
+    write_whole(file, content)
+    lines = [f"note: {note}" for note in packed.notes]
+    return "\n".join([*lines, f"{file}: {packed.content}, {size(len(content))}"])
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A wheel that is not yet a file."""
+
+    told: Distribution
+    files: dict[str, bytes]
+    # For people: what it has.
+    content: str
+    notes: list[str]
+
+
+def pack(folder: Path, version: str, name: str | None = None) -> Packed:
+    """The wheel of what was built into a folder."""
+    if is_served(folder):
+        served = read_served(folder, package_name(folder, name))
+        archs = ", ".join(served.archs)
+        told = Distribution(
+            name=served.name,
+            version=version,
+            platform=served.platform.tag,
+            summary=f"Triton kernels for {archs}, served by opforge",
+            # The extension is a module for CPython 3.10 and later.
+            python="cp310-abi3",
+        )
+        content = f"{counted(served.kernels, 'kernel')} for {archs}"
+        notes = _about(served.platform.notes)
+        return Packed(told, wheel_files(told, served_files(served)), content, notes)
+    library = read_built(folder)
+    told = Distribution(
+        name=library.name,
+        version=version,
+        platform=library.platform.tag,
+        summary=f"Native operators for {library.built_for}, built with opforge",
+        extras=_TORCH + (_JAX if "jax.py" in library.files else ()),
+    )
+    files = wheel_files(told, {**library.files, **package_files(library, version)})
+    return Packed(told, files, _told(library), _notes(library))
 
 
 def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
-    from .hub_layout import write_hub_layout
-
     places = write_hub_layout(library, output, version)
     notes = _notes(library)
     others = [arch for arch in library.archs if not arch.startswith("sm_")]
@@ -63,44 +108,6 @@ def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
 
 def _told(library: BuiltLibrary) -> str:
     return f"{counted(len(library.ops), 'operator')} for {library.built_for}"
-
-
-def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
-    told = Distribution(
-        name=library.name,
-        version=version,
-        platform=library.platform.tag,
-        summary=f"Native operators for {library.built_for}, built with opforge",
-        extras=_TORCH + (_JAX if "jax.py" in library.files else ()),
-    )
-    files = {**library.files, **package_files(library, version)}
-    return _write(told, files, output, _told(library), _notes(library))
-
-
-def _pack_served(folder: Path, output: str, version: str, name: str | None) -> str:
-    from .served import read_served, served_files
-
-    served = read_served(folder, package_name(folder, name))
-    told = Distribution(
-        name=served.name,
-        version=version,
-        platform=served.platform.tag,
-        summary=f"Triton kernels for {', '.join(served.archs)}, served by opforge",
-        # The extension is a module for CPython 3.10 and later.
-        python="cp310-abi3",
-    )
-    said = f"{counted(served.kernels, 'kernel')} for {', '.join(served.archs)}"
-    return _write(told, served_files(served), output, said, _about(served.platform.notes))
-
-
-def _write(
-    told: Distribution, files: Mapping[str, bytes], output: str, said: str, notes: Iterable[str]
-) -> str:
-    content = wheel_bytes(told, {f"{told.name}/{name}": text for name, text in files.items()})
-    file = Path(output, told.file_name)
-    write_whole(file, content)
-    lines = [f"note: {note}" for note in notes]
-    return "\n".join([*lines, f"{file}: {said}, {size(len(content))}"])
 
 
 def _notes(library: BuiltLibrary) -> list[str]:

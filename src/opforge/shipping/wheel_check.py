@@ -2,68 +2,64 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import dataclasses
-import io
 import re
 import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import opforge
 
-from ..errors import NotALibrary, OpforgeError
+from ..errors import NotALibrary
 from ..native.artifacts.hashes import read_sums, sums_path
 from ..native.commands.verify import Verified, package_at, verify
-from .command import run
-from .served import is_served
-from .wheel_file import record_digest
+from .built import is_served
+from .command import pack
+from .platform_tag import check_extra
 
 _PACKED_BY = re.compile(rb"^Generator: opforge (\S+)$", re.MULTILINE)
 _VERSION = re.compile(rb"^__version__ = '([^'\n]+)'$", re.MULTILINE)
 # Of the layout for HuggingFace's kernels; it is the user's.
 _NOT_PACKED = "metadata.json"
+_RECORD = ".dist-info/RECORD"
 
 
 def verify_wheel(path: str, *, manifest_only: bool, **given: Any) -> list[Verified]:
-    """A wheel against its RECORD, and then its library or kernels against their SHA256SUMS."""
+    """Its library or kernels against their SHA256SUMS, and then all against what opforge packs."""
     if not manifest_only:
         raise NotALibrary(
             f"{path} cannot be built again: a wheel has no sources",
             fix="verify the folder that it was packed from, or only its files: "
             "opforge verify --manifest-only",
         )
-    with _opened(path) as wheel:
-        packed = _held(wheel, Path(path).name)
-        if packed.different:
+    with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
+        there, different = _unpacked(path, folder)
+        packed = Verified(Path(path).name, len(there), False, different, against=_AGAINST)
+        if different:
             return [packed]
-        with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
-            wheel.extractall(folder)
-            root = _root(Path(folder), path)
-            shown = f"{path}/{root.relative_to(folder).as_posix()}"
-            built = verify(str(root), manifest_only=True, shown=shown, **given)
-            if not all(one.ok for one in built):
-                return [packed, *built]
-            there = {file: wheel.read(file) for file in wheel.namelist()}
-            # Its folder says so; the wheel's file may have been renamed.
-            (info,) = (n for n in there if n.endswith(".dist-info/RECORD"))
-            name, _, version = info.removesuffix(".dist-info/RECORD").partition("-")
-            del there[info]
-            wanted = _packed_again(root, name, version)
-            wanted.pop(info, None)
-            return [_compared(packed, there, wanted), *built]
+        root = _root(Path(folder), path)
+        shown = f"{path}/{root.relative_to(folder).as_posix()}"
+        built = verify(str(root), manifest_only=True, shown=shown, **given)
+        if not all(one.ok for one in built):
+            return built
+        # Its folder says so; the wheel's file may have been renamed.
+        (info,) = {Path(file).parts[0] for file in there if file.endswith(_RECORD)}
+        name, _, version = info.removesuffix(".dist-info").partition("-")
+        wanted = _packed_again(root, name, version)
+        return [_compared(packed, there, wanted, there.get(f"{info}/WHEEL")), *built]
 
 
 def verify_package(path: str, **given: Any) -> list[Verified]:
-    """What a wheel has installed: its library or kernels, and then the Python files around them."""
+    """The same of what a wheel has installed."""
     package = package_at(path)
     assert package is not None
     built = verify(path, **given)
+    if not all(one.ok for one in built):
+        return built
     name = package.name
     there = {
         file.relative_to(package).as_posix(): file.read_bytes()
@@ -71,22 +67,17 @@ def verify_package(path: str, **given: Any) -> list[Verified]:
         if file.is_file()
     }
     there.pop(_NOT_PACKED, None)
-    packed = Verified(
-        f"the package {name}", len(there), False, {}, against=f"what opforge {_HERE} packs"
-    )
-    if not all(one.ok for one in built):
-        return built
     version = _VERSION.search(there.get("__init__.py", b""))
     root = package if (package / "share").exists() else package / "kernels"
-    wanted = _packed_again(root, name, "0.0.0" if version is None else version[1].decode())
-    info = next(iter(package.parent.glob(f"{name}-*.dist-info/WHEEL")), None)
-    wheel = {} if info is None else {"WHEEL": info.read_bytes()}
-    of_package = {
+    wheel = _packed_again(root, name, "0.0.0" if version is None else version[1].decode())
+    wanted = {
         file.partition("/")[2]: content
-        for file, content in wanted.items()
+        for file, content in wheel.items()
         if ".dist-info/" not in file
     }
-    return [_compared(packed, there, of_package, wheel), *built]
+    info = [file.read_bytes() for file in package.parent.glob(f"{name}-*.dist-info/WHEEL")]
+    packed = Verified(f"the package {name}", len(there), False, {}, against=_AGAINST)
+    return [_compared(packed, there, wanted, info[0] if info else None), *built]
 
 
 def _root(folder: Path, path: str) -> Path:
@@ -99,8 +90,9 @@ def _root(folder: Path, path: str) -> Path:
 
 def _packed_again(root: Path, name: str, version: str) -> dict[str, bytes]:
     """What a wheel of the files that the build wrote has: RECORD is anybody's to write."""
+    check_extra()
     with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
-        source, output = Path(folder, "again"), Path(folder, "wheel")
+        source = Path(folder, "again")
         for sums in root.glob(sums_path("*")):
             beside = (str(p.relative_to(root)) for p in sums.parent.iterdir())
             for file in (*read_sums(sums), *beside):
@@ -109,17 +101,14 @@ def _packed_again(root: Path, name: str, version: str) -> dict[str, bytes]:
                 if found.is_file():
                     (source / file).parent.mkdir(parents=True, exist_ok=True)
                     (source / file).write_bytes(found.read_bytes())
-        run(str(source), str(output), version, name if is_served(source) else None)
-        (made,) = output.iterdir()
-        with zipfile.ZipFile(made) as again:
-            return {file: again.read(file) for file in again.namelist()}
+        return pack(source, version, name if is_served(source) else None).files
 
 
 def _compared(
     packed: Verified,
     there: Mapping[str, bytes],
     wanted: Mapping[str, bytes],
-    told: Mapping[str, bytes] | None = None,
+    told: bytes | None,
 ) -> Verified:
     different = {
         file: f"is not what opforge {_HERE} packs with these files"
@@ -131,51 +120,34 @@ def _compared(
         folder, _, _ = file.rpartition("/")
         different[folder] = "has bytecode, which is loaded in place of the source: remove it"
     different |= dict.fromkeys(sorted(wanted.keys() - there.keys()), "is gone")
-    of_wheel = (there if told is None else told).items()
-    versions = [
-        found
-        for file, text in of_wheel
-        if file.endswith("WHEEL")
-        for found in _PACKED_BY.findall(text)
-    ]
-    others = {version.decode() for version in versions} - {_HERE}
+    packed_by = _PACKED_BY.search(told or b"")
+    others = {packed_by[1].decode()} - {_HERE} if packed_by else set()
     reasons = tuple(f"opforge {other} packed it, and this is opforge {_HERE}" for other in others)
     return dataclasses.replace(packed, different=different, reasons=reasons if different else ())
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+def _unpacked(path: str, folder: str) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Unpack a wheel; its files, and what is wrong with some of them."""
+    files: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(path) as wheel:
-            yield wheel
+            counts = Counter(wheel.namelist())
+            wrong = {file: "is there more than once" for file, n in counts.items() if n > 1}
+            for file in counts:
+                content = _read(wheel, file)
+                if content is None:
+                    wrong[file] = "is damaged"
+                else:
+                    files[file] = content
+            if not wrong:
+                wheel.extractall(folder)
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        if isinstance(error, OpforgeError):
-            raise
         raise NotALibrary(f"{path} is not a wheel: {error}", fix=_GIVE) from None
-
-
-def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
-    """A wheel against its own list of files."""
-    records = [n for n in wheel.namelist() if n.endswith(".dist-info/RECORD")]
-    if len(records) != 1:
-        raise zipfile.BadZipFile(f"it has {len(records)} files called RECORD, expected one")
-    record = _read(wheel, records[0])
-    if record is None:
-        raise zipfile.BadZipFile(f"{records[0]} is damaged")
-    rows = csv.reader(io.StringIO(record.decode(errors="replace")))
-    listed = {row[0]: row[1] for row in rows if len(row) == 3}
-    there = set(wheel.namelist())
-    different = dict.fromkeys(sorted(listed.keys() - there), "is gone")
-    counts = Counter(wheel.namelist())
-    different |= {file: "is there more than once" for file, count in counts.items() if count > 1}
-    for file in sorted(there - {*records}):
-        if file not in listed:
-            different[file] = "is not in RECORD"
-        elif (content := _read(wheel, file)) is None:
-            different[file] = "is damaged"
-        elif listed[file] != record_digest(content):
-            different[file] = "has changed"
-    return Verified(name, len(listed), False, different, against="its RECORD")
+    records = sum(file.endswith(_RECORD) for file in counts)
+    if records != 1:
+        why = f"it has {records} files called RECORD, expected one"
+        raise NotALibrary(f"{path} is not a wheel: {why}", fix=_GIVE)
+    return files, wrong
 
 
 def _read(wheel: zipfile.ZipFile, file: str) -> bytes | None:
@@ -188,4 +160,5 @@ def _read(wheel: zipfile.ZipFile, file: str) -> bytes | None:
 
 
 _HERE = opforge.__version__
+_AGAINST = f"what opforge {_HERE} packs"
 _GIVE = "give a wheel that `opforge wheel` wrote"

@@ -1,11 +1,14 @@
-"""A wheel as a file: the same contents give the same bytes."""
+"""A wheel: its name, version and files, and the same files as the same bytes."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
+import keyword
 import os
+import re
+import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -14,7 +17,14 @@ from pathlib import Path
 
 import opforge
 
-from ..errors import BadOption, OutputNotWritable
+from ..errors import BadLibraryName, BadOption, OutputNotWritable
+
+# Packages that a wheel of that name would overwrite, or hide, as pip compares names.
+_TAKEN = {
+    "jax": "JAX", "jaxlib": "JAX", "kernels": "HuggingFace's kernels", "numpy": "NumPy",
+    "opforge": "opforge", "pip": "pip", "setuptools": "setuptools", "torch": "PyTorch",
+    "triton": "Triton", "tvm-ffi": "tvm-ffi", "wheel": "wheel",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,18 +64,66 @@ def check_version(version: str) -> None:
         )
 
 
-def wheel_bytes(told: Distribution, files: Mapping[str, bytes]) -> bytes:
-    """The archive, with `METADATA`, `WHEEL` and `RECORD` added to the files."""
+def check_package_name(name: str, *, fix: str, origin: str = "") -> None:
+    """Raise `BadLibraryName` for a name that Python cannot import, or that imports another.
+
+    `origin` says where a name comes from that nobody gave.
+    """
+    why = _why_not(name)
+    if why:
+        what = f"a Python package cannot be named {name}{origin}: {why}"
+        raise BadLibraryName(what, fix=fix)
+
+
+def _why_not(name: str) -> str:
+    taken = _TAKEN.get(re.sub("[-_.]+", "-", name).lower())
+    if taken is not None:
+        return f"it would overwrite or hide the package of {taken}"
+    if name in sys.stdlib_module_names:
+        return "it would hide a module of Python's standard library"
+    if keyword.iskeyword(name):
+        return "that is a keyword of Python"
+    if not (name.isidentifier() and name.isascii()):
+        return "a name has letters, digits and underscores, and a letter first"
+    return ""
+
+
+def package_name(folder: Path, given: str | None) -> str:
+    """Of served kernels: the name that was asked for, or the folder's."""
+    name = given or folder.resolve().name.replace("-", "_")
+    origin = "" if given else ", after its folder"
+    check_package_name(name, fix="choose another one: --name NAME", origin=origin)
+    return name
+
+
+def wheel_files(told: Distribution, package: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of the package below its name, and then `METADATA`, `WHEEL` and `RECORD`."""
     info = f"{told.name}-{told.version}.dist-info"
-    whole = dict(sorted(files.items()))
-    whole[f"{info}/METADATA"] = _metadata(told).encode()
-    whole[f"{info}/WHEEL"] = _wheel(told).encode()
-    record = [f"{name},{record_digest(content)},{len(content)}" for name, content in whole.items()]
-    record.append(f"{info}/RECORD,,")
-    whole[f"{info}/RECORD"] = "\n".join([*record, ""]).encode()
+    whole = {f"{told.name}/{name}": content for name, content in sorted(package.items())}
+    whole[f"{info}/METADATA"] = _lines(
+        "Metadata-Version: 2.1",
+        f"Name: {told.name}",
+        f"Version: {told.version}",
+        f"Summary: {told.summary}",
+        "Requires-Python: >=3.10",
+        *told.extras,
+    )
+    whole[f"{info}/WHEEL"] = _lines(
+        "Wheel-Version: 1.0",
+        f"Generator: opforge {opforge.__version__}",
+        "Root-Is-Purelib: false",
+        f"Tag: {told.tag}",
+    )
+    rows = [f"{name},{_digest(content)},{len(content)}" for name, content in whole.items()]
+    whole[f"{info}/RECORD"] = _lines(*rows, f"{info}/RECORD,,")
+    return whole
+
+
+def archive_bytes(files: Mapping[str, bytes]) -> bytes:
+    """The same files give the same bytes: those of `wheel` have the time of day."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in whole.items():
+        for name, content in files.items():
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
@@ -92,29 +150,11 @@ def write_whole(file: Path, content: bytes) -> None:
         ) from error
 
 
-def _metadata(told: Distribution) -> str:
-    lines = [
-        "Metadata-Version: 2.1",
-        f"Name: {told.name}",
-        f"Version: {told.version}",
-        f"Summary: {told.summary}",
-        "Requires-Python: >=3.10",
-        *told.extras,
-    ]
-    return "\n".join([*lines, ""])
+def _lines(*lines: str) -> bytes:
+    return "\n".join([*lines, ""]).encode()
 
 
-def _wheel(told: Distribution) -> str:
-    lines = [
-        "Wheel-Version: 1.0",
-        f"Generator: opforge {opforge.__version__}",
-        "Root-Is-Purelib: false",
-        f"Tag: {told.tag}",
-    ]
-    return "\n".join([*lines, ""])
-
-
-def record_digest(content: bytes) -> str:
+def _digest(content: bytes) -> str:
     """As RECORD has it: `sha256=47DEQpj8HBSa...`."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
     return f"sha256={digest.rstrip(b'=').decode()}"
