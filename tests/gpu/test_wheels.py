@@ -11,6 +11,8 @@ from support.native import kinds
 from support.processes import run_python
 from support.shipped_child import HEAD
 
+pytest.importorskip("auditwheel", reason="opforge[wheel] is not installed")
+
 CHILD = """
 import kinds, torch
 
