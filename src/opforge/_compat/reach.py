@@ -354,6 +354,8 @@ def mentions(code: types.CodeType) -> Mentions:
     strings = dict.fromkeys(value for value in constants if type(value) is str)
     read = {name: False for inner in every for name in bytecode.names_read(inner)}
     read.update((name, True) for inner in every for name in bytecode.globals_read(inner))
+    # What pytest puts into a module for the asserts that it writes anew.
+    read = {name: sure for name, sure in read.items() if not name.startswith("@")}
     imported = [each for inner in every for each in bytecode.imports(inner)]
     if names.keys() & _IMPORTS:
         texts = (text for text in strings if text.replace(".", "").isidentifier())

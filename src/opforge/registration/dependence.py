@@ -170,23 +170,24 @@ def _held(fn: Any) -> str:
 
 def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
     """A constant, the same in every process; empty for what is none, or contains itself."""
-    if type(value) in _PLAIN or isinstance(value, enum.Enum):
+    kind = type(value)
+    if kind in _PLAIN or issubclass(kind, enum.Enum):
         return repr(value)
     if id(value) in around:
         return ""
     inner = functools.partial(_shown, around=(*around, id(value)))
-    if isinstance(value, dict):
-        return inner([*value.items()])
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(inner, value))}]"
-    if isinstance(value, (set, frozenset)):
+    if issubclass(kind, dict):
+        return inner([*dict.items(value)])
+    if issubclass(kind, (list, tuple)):
+        return f"[{', '.join(map(inner, [*value]))}]"
+    if issubclass(kind, (set, frozenset)):
         return f"[{', '.join(sorted(map(inner, value)))}]"
-    if isinstance(value, types.BuiltinFunctionType) or _is_function_of_others(value):
+    if kind is types.BuiltinFunctionType or _is_function_of_others(value):
         return f"{value.__module__}.{value.__qualname__}"
-    if type(value).__module__ == "numpy" and not getattr(value, "shape", True):
+    if kind.__module__ == "numpy" and not getattr(value, "shape", True):
         return repr(value)
     # Triton's wraps a number.
-    return inner(value.value) if type(value).__name__ == "constexpr" else ""
+    return inner(value.value) if kind.__name__ == "constexpr" else ""
 
 
 def _is_function_of_others(value: Any) -> bool:
