@@ -315,6 +315,44 @@ def test_the_key_changes_with_a_module_that_the_body_imports(op_name, monkeypatc
     assert op_fingerprint(registry.get(op).fn) == fingerprint
 
 
+class Proxy:
+    """As werkzeug's and Django's, outside of a request."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("working outside of a context")
+
+    __eq__ = __hash__ = __iter__ = __getattr__ = __class__.fget
+
+
+class Counted(type):
+    __eq__ = __hash__ = Proxy.__eq__
+
+
+class Values(dict):
+    __iter__ = items = keys = Proxy.__iter__
+
+
+class Items(list):
+    __iter__ = Proxy.__iter__
+
+
+proxied = [Proxy(), Values(a=1), Items([1]), type.__call__(Counted, "Made", (), {})()]
+
+
+def test_reading_what_a_name_holds_runs_nothing_of_it(op_name):
+    first = proxied[0]
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128)
+        return out if first is None else proxied[x.numel()]
+
+    op = opforge.op(body, name=op_name())
+    assert key_of(opforge.info(op).name)
+    assert op_fingerprint(body)
+
+
 def test_the_key_changes_with_the_backward(hashes):
     assert hashes()[0] != hashes(gradient=2)[0]
 

@@ -121,7 +121,7 @@ class _Walk(reach.Walk):
 
     def _object(self, value: Any, cost: int) -> None:
         self._opened.add(id(value))
-        if not isinstance(value, _CLOSED):
+        if not issubclass(type(value), _CLOSED):
             # Among what objects hold are the functions of decorators, tuners and heuristics.
             self._visit(kernels.instance_dict(value), cost=cost)
             self._visit(type(value), cost=cost)
@@ -146,16 +146,17 @@ _CLOSED = (JITFunction, torch.Tensor, torch._ops.OperatorBase, logging.Logger)
 
 def _has_cache(value: Any) -> bool:
     """Whether a class's or a module's entry is or contains a cache."""
-    while type(value) in _AROUND:
-        value = getattr(value, _AROUND[type(value)])
-    return type(value) in {CACHED, functools.cached_property}
+    while id(type(value)) in _AROUND:
+        value = getattr(value, _AROUND[id(type(value))])
+    return type(value) is CACHED or type(value) is functools.cached_property
 
 
-_AROUND: dict[type[Any], str] = {
-    staticmethod: "__func__",
-    classmethod: "__func__",
-    property: "fget",
-    functools.partial: "func",
+# By id, because hashing a class may run its metaclass's code.
+_AROUND = {
+    id(staticmethod): "__func__",
+    id(classmethod): "__func__",
+    id(property): "fget",
+    id(functools.partial): "func",
 }
 
 

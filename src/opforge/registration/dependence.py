@@ -28,8 +28,16 @@ from ..model import LAUNCHED, KernelRef
 from ..tuning.use import rows_of
 
 _kernels, _operators = _compat.kernels, _compat.operators
-_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), range})
-_PLAIN |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
+# By id, because hashing a class may run its metaclass's code.
+_PLAIN = frozenset(
+    map(
+        id,
+        (
+            int, float, complex, str, bytes, bool, type(None), range,
+            torch.dtype, torch.device, torch.layout, torch.memory_format,
+        ),
+    )
+)  # fmt: skip
 # What of an autotuner or of heuristics decides how a kernel is launched, besides the configs.
 _CHOOSING = (
     "values", "reset_to_zero", "restore_value", "early_config_prune", "perf_model", "configs_top_k",
@@ -109,7 +117,7 @@ class _Sources(reach.Walk):
         self._path = (*above, self._variable(holder) if is_closed else _shown(name))
         # A closure is part of its function.
         shown = "" if is_closed else _held(value) or _shown(value)
-        if shown or type(value) not in _PLAIN:
+        if shown or id(type(value)) not in _PLAIN:
             path = ".".join(self._path)
             # What several names lead to is gone through once.
             shown = shown or self._paths.setdefault((id(self._here), id(value)), path)
@@ -126,7 +134,8 @@ class _Sources(reach.Walk):
 
     def _container(self, value: Any, cost: int) -> None:
         if issubclass(type(value), (list, tuple)):
-            for index, item in enumerate([*value]):
+            base: Any = list if issubclass(type(value), list) else tuple
+            for index, item in enumerate([*base.__iter__(value)]):
                 self.named(value, index, item, cost=cost)
         else:
             super()._container(value, cost)
@@ -170,8 +179,9 @@ def _held(fn: Any) -> str:
 
 def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
     """A constant, the same in every process; empty for what is none, or contains itself."""
+    # Only the type is looked at: `isinstance` asks a proxy for what it stands for.
     kind = type(value)
-    if kind in _PLAIN or issubclass(kind, enum.Enum):
+    if id(kind) in _PLAIN or issubclass(kind, enum.Enum):
         return repr(value)
     if id(value) in around:
         return ""
@@ -179,15 +189,17 @@ def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
     if issubclass(kind, dict):
         return inner([*dict.items(value)])
     if issubclass(kind, (list, tuple)):
-        return f"[{', '.join(map(inner, [*value]))}]"
-    if issubclass(kind, (set, frozenset)):
+        base: Any = list if issubclass(kind, list) else tuple
+        return f"[{', '.join(map(inner, base.__iter__(value)))}]"
+    if kind is set or kind is frozenset:
         return f"[{', '.join(sorted(map(inner, value)))}]"
     if kind is types.BuiltinFunctionType or _is_function_of_others(value):
         return f"{value.__module__}.{value.__qualname__}"
-    if kind.__module__ == "numpy" and not getattr(value, "shape", True):
+    module, name = (type.__getattribute__(kind, n) for n in ("__module__", "__name__"))
+    if module == "numpy" and not getattr(value, "shape", True):
         return repr(value)
     # Triton's wraps a number.
-    return inner(value.value) if kind.__name__ == "constexpr" else ""
+    return inner(value.value) if name == "constexpr" else ""
 
 
 def _is_function_of_others(value: Any) -> bool:
