@@ -159,9 +159,9 @@ def test_both_change_with(hashes, changes):
 
 HOLDING = """
 import dataclasses, functools, math, types
-import numpy, torch, opforge
+import numpy, torch, triton, opforge
 from torch.nn import functional as F
-from support.launching import double
+from support.launching import double, with_defaults
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -182,6 +182,9 @@ def closing(*held):
     def use():
         return first.block + 2 * second.block
     return use
+
+def tuned(block):
+    return triton.autotune([triton.Config({{"BLOCK": block}})], key=[])(double)
 
 SMALL, LARGE = Config(64), Config(128)
 HELD = {held}
@@ -216,6 +219,16 @@ op = opforge.op({name!r})(body)
         ("x * HELD[x.size(0)].block", "[SMALL, LARGE, SMALL]", "[SMALL, LARGE, LARGE]"),
         ("x * HELD['a'].block", "{'a': SMALL, 'b': LARGE}", "{'a': LARGE, 'b': SMALL}"),
         ("x * HELD()", "closing(SMALL, LARGE)", "closing(LARGE, SMALL)"),
+        (
+            "HELD[0][(8,)](x, out, 8, BLOCK=8) or HELD[1][(8,)](x, out, 8, BLOCK=8)",
+            "(double, with_defaults)",
+            "(with_defaults, double)",
+        ),
+        (
+            "(HELD[0][(8,)](x, out, 8), HELD[1][(8,)](x, out, 8))",
+            "(tuned(8), tuned(16))",
+            "(tuned(16), tuned(8))",
+        ),
         ("HELD['a'][(8,)](x, out, 8)", "{'a': double, 'b': Config}", "{'b': double, 'a': Config}"),
     ],
 )

@@ -193,6 +193,9 @@ def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
         return f"[{', '.join(map(inner, base.__iter__(value)))}]"
     if kind is set or kind is frozenset:
         return f"[{', '.join(sorted(map(inner, value)))}]"
+    if _kernels.is_kernel(value):
+        configs = [str(c) for part in _kernels.chain(value) for c in getattr(part, "configs", ())]
+        return f"kernel {_kernels.kernel_name(value)} {configs}"
     if kind is types.BuiltinFunctionType or _is_function_of_others(value):
         return f"{value.__module__}.{value.__qualname__}"
     module, name = (type.__getattribute__(kind, n) for n in ("__module__", "__name__"))
