@@ -151,7 +151,7 @@ def collect():
 def op_name():
     """A callable that returns an unused name; its op is unregistered after the test."""
     import opforge  # noqa: PLC0415
-    from opforge.errors import NotAnOp  # noqa: PLC0415
+    from opforge.errors import WrongArgument  # noqa: PLC0415
 
     if dynamo := sys.modules.get("torch._dynamo"):
         # It recompiles one function for every op that it is given, at most 8 times by itself.
@@ -164,5 +164,5 @@ def op_name():
 
     yield name
     for used in given:
-        with contextlib.suppress(NotAnOp):
+        with contextlib.suppress(WrongArgument):
             opforge.unregister(used)

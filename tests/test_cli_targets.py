@@ -7,7 +7,7 @@ import pytest
 
 import opforge
 from opforge.cli_targets import arguments_from_function, resolve
-from opforge.errors import BadInputs, TargetFailed, TargetNotFound
+from opforge.errors import BadOption, TargetFailed, WrongArgument
 from opforge.native.commands.operator_tree import is_tree
 
 numbers = itertools.count()
@@ -122,59 +122,59 @@ def test_the_import_path_is_as_it_was_afterwards(stem):
 
 
 def test_a_misspelt_operator_is_refused_with_a_close_name(stem):
-    with pytest.raises(TargetNotFound, match=r"did you mean double\?") as caught:
+    with pytest.raises(BadOption, match=r"did you mean double\?") as caught:
         resolve(f"{stem}:duble")
     assert caught.value.found == "the operators double, triple, twice"
 
 
 def test_a_function_that_is_not_an_operator_is_reported_as_such(stem):
-    with pytest.raises(TargetNotFound, match=r"'helper' in .* is not an operator") as caught:
+    with pytest.raises(BadOption, match=r"'helper' in .* is not an operator") as caught:
         resolve(f"{stem}:helper")
     assert caught.value.found == "a function"
     assert "@opforge.op" in caught.value.fix
 
 
 def test_a_module_without_operators_is_reported_as_such():
-    with pytest.raises(TargetNotFound, match="json has no operators"):
+    with pytest.raises(BadOption, match="json has no operators"):
         resolve("json")
 
 
 def test_a_misspelt_module_is_refused_with_a_close_name(stem):
-    with pytest.raises(TargetNotFound, match=f"did you mean .*{stem}"):
+    with pytest.raises(BadOption, match=f"did you mean .*{stem}"):
         resolve(f"{stem}x:double")
 
 
 def test_a_misspelt_submodule_is_refused_with_a_close_name():
-    with pytest.raises(TargetNotFound, match=r"did you mean json\.decoder"):
+    with pytest.raises(BadOption, match=r"did you mean json\.decoder"):
         resolve("json.decodr")
 
 
 def test_a_misspelt_file_is_refused_with_a_close_name(stem):
-    with pytest.raises(TargetNotFound, match=rf"did you mean {stem}\.py"):
+    with pytest.raises(BadOption, match=rf"did you mean {stem}\.py"):
         resolve(f"{stem}x.py")
 
 
 def test_names_that_are_not_alike_are_not_suggested(stem, tmp_path):
     (tmp_path / "dec.py").write_text("")
     for target in ("nope", str(tmp_path / "nope.py"), f"{stem}:nope"):
-        with pytest.raises(TargetNotFound) as caught:
+        with pytest.raises(BadOption) as caught:
             resolve(target)
         assert "did you mean" not in caught.value.fix
 
 
 def test_a_missing_folder_is_not_called_a_file(tmp_path):
-    with pytest.raises(TargetNotFound, match="there is no file or folder") as caught:
+    with pytest.raises(BadOption, match="there is no file or folder") as caught:
         resolve(f"{tmp_path}/nope/")
     assert caught.value.fix == "give the path of a Python file or of a folder of operators"
-    with pytest.raises(TargetNotFound, match="there is no file /"):
+    with pytest.raises(BadOption, match="there is no file /"):
         resolve(f"{tmp_path}/nope.py")
 
 
 def test_a_module_without_operators_offers_none_to_choose_from():
-    with pytest.raises(TargetNotFound, match="'decoder' in json is not an operator") as caught:
+    with pytest.raises(BadOption, match="'decoder' in json is not an operator") as caught:
         resolve("json:decoder")
     assert caught.value.fix == "decorate it with @opforge.op"
-    with pytest.raises(TargetNotFound, match="json has no 'nope'") as caught:
+    with pytest.raises(BadOption, match="json has no 'nope'") as caught:
         resolve("json:nope")
     assert "these" not in caught.value.fix
 
@@ -247,7 +247,7 @@ def test_objects_that_refuse_every_question_do_not_hide_the_operators_beside_the
     assert resolve(f"{stem}:triple") == [sys.modules[stem].triple]
     assert len(resolve(stem)) == 2
     for name in ("thing", "answers", "Other"):
-        with pytest.raises(TargetNotFound, match=f"'{name}' in {stem} is not an operator"):
+        with pytest.raises(BadOption, match=f"'{name}' in {stem} is not an operator"):
             resolve(f"{stem}:{name}")
 
 
@@ -263,18 +263,18 @@ def test_a_path_may_have_colons(tmp_path):
 @pytest.mark.parametrize("target", ["a" * 300, "a" * 300 + ".py", "./" + "a" * 300])
 def test_a_target_longer_than_any_file_name_is_not_found(target):
     assert not is_tree(target)
-    with pytest.raises(TargetNotFound, match="there is no"):
+    with pytest.raises(BadOption, match="there is no"):
         resolve(target)
 
 
 def test_a_folder_is_not_a_target(tmp_path):
-    with pytest.raises(TargetNotFound, match="is a folder"):
+    with pytest.raises(BadOption, match="is a folder"):
         resolve(str(tmp_path))
 
 
 @pytest.mark.parametrize("target", ["", ":", "json:", ":double"])
 def test_an_incomplete_target_is_refused_with_how_to_write_one(target):
-    with pytest.raises(TargetNotFound, match="is not a target") as caught:
+    with pytest.raises(BadOption, match="is not a target") as caught:
         resolve(target)
     assert "module:op" in caught.value.fix
 
@@ -282,7 +282,7 @@ def test_an_incomplete_target_is_refused_with_how_to_write_one(target):
 def test_a_file_named_like_a_loaded_module_does_not_replace_it(tmp_path):
     path = tmp_path / "json.py"
     path.write_text("")
-    with pytest.raises(TargetNotFound, match="another module has the name 'json'") as caught:
+    with pytest.raises(BadOption, match="another module has the name 'json'") as caught:
         resolve(str(path))
     assert caught.value.found == sys.modules["json"].__file__
 
@@ -305,7 +305,7 @@ def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
 
 
 def test_an_operators_name_is_distinguished_from_a_module():
-    with pytest.raises(TargetNotFound, match="does not say where it is defined") as caught:
+    with pytest.raises(BadOption, match="does not say where it is defined") as caught:
         resolve("mylib::silu")
     assert "file.py:silu" in str(caught.value)
 
@@ -313,7 +313,7 @@ def test_an_operators_name_is_distinguished_from_a_module():
 def test_a_file_that_is_not_python_is_refused(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("# readme")
-    with pytest.raises(TargetNotFound, match="is not a Python file"):
+    with pytest.raises(BadOption, match="is not a Python file"):
         resolve(f"{page}:silu")
 
 
@@ -351,7 +351,7 @@ def test_a_function_returns_the_arguments_of_a_call(functions):
     ("name", "found"), [("one", "a int"), ("flat", "(int, dict)"), ("short", "(tuple)")]
 )
 def test_a_function_that_returns_something_else_is_refused(functions, name, found):
-    with pytest.raises(BadInputs) as caught:
+    with pytest.raises(WrongArgument) as caught:
         arguments_from_function(f"{functions}:{name}")
     assert f"{functions}:{name} must return (args, kwargs)" in str(caught.value)
     assert f"found: {found}\n" in str(caught.value)

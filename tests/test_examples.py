@@ -141,6 +141,6 @@ def test_the_study_exports_what_is_registered_and_explains_the_bare_launch(examp
     outcomes = study.study(tmp_path)
     assert study.in_a_word(outcomes["registered", True]) == "exported"
     assert study.in_a_word(outcomes["registered", False]) == "exported"
-    assert study.in_a_word(outcomes["bare launch", False]) == "BareKernel"
+    assert study.in_a_word(outcomes["bare launch", False]) == "UnsupportedBody"
     line = study.silu_kernel.fn.__code__.co_firstlineno
     assert f"silu_kernel ({study.__file__}:{line}) itself" in str(outcomes["bare launch", False])

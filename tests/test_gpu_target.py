@@ -14,7 +14,7 @@ from triton.backends.nvidia.driver import CudaDriver
 
 import opforge
 from opforge import _compat
-from opforge.errors import NeedsGpu, OpforgeError, UnknownArch
+from opforge.errors import BadOption, NeedsGpu, OpforgeError
 from support.launching import double, fill, graph_of, kernel_names, no_gpu
 from support.processes import TORCH_ALONE, run_python
 
@@ -420,7 +420,7 @@ def test_an_architecture_is_named_as_everywhere(arch):
 @pytest.mark.parametrize("arch", ["hopper", "sm_", "", None, "sm_90b"])
 def test_something_that_is_not_an_architecture_is_refused(arch):
     with (
-        pytest.raises(UnknownArch, match="is not a GPU architecture") as caught,
+        pytest.raises(BadOption, match="is not a GPU architecture") as caught,
         opforge.target(arch),
     ):
         raise AssertionError("entered")
@@ -432,7 +432,7 @@ def test_something_that_is_not_an_architecture_is_refused(arch):
 
 def test_an_architecture_that_triton_does_not_compile_for_is_refused():
     with (
-        pytest.raises(UnknownArch, match=r"Triton \S+ cannot compile for sm_60"),
+        pytest.raises(BadOption, match=r"Triton \S+ cannot compile for sm_60"),
         opforge.target("sm_60"),
     ):
         raise AssertionError("entered")

@@ -15,14 +15,11 @@ import torch
 
 import opforge
 from opforge.errors import (
-    BadName,
+    BadDeclaration,
     BadOption,
-    DuplicateOp,
-    MissingAnnotation,
-    NotAFunction,
-    NotAnOp,
-    UnregisteredOp,
-    UnsupportedAnnotation,
+    BadRegistration,
+    BadSignature,
+    WrongArgument,
 )
 from opforge.naming import check_name
 from support.processes import environment, python
@@ -163,7 +160,7 @@ def test_an_interactive_session_is_namespace_main(monkeypatch):
 
 
 def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
-    with pytest.raises(MissingAnnotation) as caught:
+    with pytest.raises(BadSignature) as caught:
         opforge.op(lambda x: x)
     assert str(caught.value).startswith("test_naming::_lambda_ (")
 
@@ -192,7 +189,7 @@ def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
     ],
 )
 def test_a_bad_name_is_refused_with_the_right_form(name, why, right):
-    with pytest.raises(BadName) as caught:
+    with pytest.raises(BadDeclaration) as caught:
         opforge.op(name)(plain)
     text = str(caught.value)
     assert f"{name!r} is not an operator name: {why}" in text
@@ -211,7 +208,7 @@ def test_every_attribute_of_torch_ops_is_known():
     )
     for names, form in levels:
         for name in names:
-            with pytest.raises(BadName):
+            with pytest.raises(BadDeclaration):
                 check_name(form.format(name))
 
 
@@ -222,7 +219,7 @@ def test_a_bad_name_is_a_value_error():
 
 @pytest.mark.parametrize("space", ["c10d", "inductor", "mkldnn", "onednn", "quantized", "rngprims"])
 def test_the_other_namespaces_that_torch_fills_are_refused_too(space):
-    with pytest.raises(BadName, match=f"namespace '{space}' belongs to PyTorch"):
+    with pytest.raises(BadDeclaration, match=f"namespace '{space}' belongs to PyTorch"):
         opforge.op(f"{space}::scale")(plain)
 
 
@@ -233,7 +230,7 @@ def test_a_file_named_like_a_reserved_namespace_is_refused_without_a_name(folder
     module = importlib.util.module_from_spec(spec)
     sys.modules["file_called_aten"] = module
     spec.loader.exec_module(module)
-    with pytest.raises(BadName, match="namespace 'aten' belongs to PyTorch"):
+    with pytest.raises(BadDeclaration, match="namespace 'aten' belongs to PyTorch"):
         opforge.op(module.f)
 
 
@@ -255,7 +252,7 @@ async def coroutine(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("thing", [Callable(), Callable, 3, torch.add])
 def test_a_callable_that_is_not_a_plain_function_is_refused(thing, op_name):
-    with pytest.raises(NotAFunction, match="takes a plain Python function, got"):
+    with pytest.raises(BadSignature, match="takes a plain Python function, got"):
         opforge.op(op_name())(thing)
 
 
@@ -278,7 +275,7 @@ class Model:
     ids=["in the class", "bound", "of the class", "classmethod"],
 )
 def test_a_method_is_refused_as_one(op_name, method):
-    with pytest.raises(NotAFunction, match="is a method, and methods cannot be ops") as caught:
+    with pytest.raises(BadSignature, match="is a method, and methods cannot be ops") as caught:
         opforge.op(op_name())(method)
     assert "Model." in str(caught.value)
     assert "fix: make a function outside the class" in str(caught.value)
@@ -297,7 +294,7 @@ def test_a_function_may_call_its_parameter_self(op_name):
 
 
 def test_an_async_function_is_refused(op_name):
-    with pytest.raises(NotAFunction, match="coroutine is async"):
+    with pytest.raises(BadSignature, match="coroutine is async"):
         opforge.op(op_name())(coroutine)
 
 
@@ -316,7 +313,7 @@ def test_a_generator_is_refused(op_name):
     def rows(x: torch.Tensor) -> list[torch.Tensor]:
         yield from x
 
-    with pytest.raises(NotAFunction, match=r"rows is a generator(.|\n)*return a list of tensors"):
+    with pytest.raises(BadSignature, match=r"rows is a generator(.|\n)*return a list of tensors"):
         opforge.op(op_name())(rows)
 
 
@@ -327,7 +324,7 @@ def test_a_taken_name_is_refused_with_both_locations(op_name):
     def other(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    with pytest.raises(DuplicateOp) as caught:
+    with pytest.raises(BadRegistration) as caught:
         opforge.op(name)(other)
     text = str(caught.value)
     assert f"{name} is defined twice" in text
@@ -339,7 +336,7 @@ def test_a_taken_name_is_refused_with_both_locations(op_name):
 def test_the_first_op_lives_on_after_a_refused_second(op_name):
     name = op_name()
     first = opforge.op(name)(plain)
-    with pytest.raises(DuplicateOp):
+    with pytest.raises(BadRegistration):
         opforge.op(name)(lambda_like)
     assert torch.equal(first(torch.ones(2)), torch.ones(2))
     assert opforge.info(name).overload is first
@@ -352,7 +349,7 @@ def lambda_like(x: torch.Tensor) -> torch.Tensor:
 def test_the_same_function_twice_under_one_name_is_refused(op_name):
     name = op_name()
     opforge.op(name)(plain)
-    with pytest.raises(DuplicateOp, match=f"{name} is defined twice"):
+    with pytest.raises(BadRegistration, match=f"{name} is defined twice"):
         opforge.op(name)(plain)
 
 
@@ -370,7 +367,7 @@ def test_a_name_that_torch_knows_from_elsewhere_is_refused(op_name):
         return x.clone()
 
     with pytest.raises(
-        DuplicateOp, match=f"{name} is already registered, and not by opforge"
+        BadRegistration, match=f"{name} is already registered, and not by opforge"
     ) as caught:
         opforge.op(name)(plain)
     assert "registered at" in caught.value.found
@@ -389,7 +386,7 @@ def test_a_function_defined_in_a_function_twice_is_refused(op_name):
         return f
 
     define()
-    with pytest.raises(DuplicateOp, match="is defined twice"):
+    with pytest.raises(BadRegistration, match="is defined twice"):
         define()
 
 
@@ -404,7 +401,7 @@ def f(x: torch.Tensor) -> torch.Tensor:
 """,
     )
     module = importlib.import_module(module_name)
-    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice") as caught:
+    with pytest.raises(BadRegistration, match=f"{module_name}::f is defined twice") as caught:
         runpy.run_path(module.__file__, run_name="other_name")
     assert f"found: its file is loaded twice, as {module_name} and as other_name" in str(
         caught.value
@@ -426,7 +423,7 @@ f = make()
 """,
     )
     module = importlib.import_module(module_name)
-    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice"):
+    with pytest.raises(BadRegistration, match=f"{module_name}::f is defined twice"):
         importlib.reload(module)
 
 
@@ -455,13 +452,13 @@ def test_unregister_takes_a_name_a_packet_and_a_flattened_callable(op_name):
 def test_unregistering_twice_is_refused(op_name):
     op = opforge.op(op_name())(plain)
     opforge.unregister(op)
-    with pytest.raises(NotAnOp, match="it was unregistered or replaced"):
+    with pytest.raises(WrongArgument, match="it was unregistered or replaced"):
         opforge.unregister(op)
 
 
 @pytest.mark.parametrize("thing", [plain, torch.add, torch.ops.aten.add, "no::op", 3, None])
 def test_unregistering_something_that_is_not_an_op_is_refused(thing):
-    with pytest.raises(NotAnOp, match="is not an opforge op"):
+    with pytest.raises(WrongArgument, match="is not an opforge op"):
         opforge.unregister(thing)
 
 
@@ -494,7 +491,7 @@ def test_calling_a_stale_handle_raises(direct, op_name):
     args = (torch.ones(2),) if direct else (torch.ones(2), (1, 2))
     op(*args)
     opforge.unregister(op)
-    with pytest.raises(UnregisteredOp) as caught:
+    with pytest.raises(BadRegistration) as caught:
         op(*args)
     text = str(caught.value)
     assert text.startswith(f"{name} (")
@@ -508,7 +505,7 @@ def test_a_stale_handle_raises_while_its_name_is_in_use_again(op_name):
     stale = opforge.op(name)(plain)
     opforge.unregister(stale)
     opforge.op(name)(lambda_like)
-    with pytest.raises(UnregisteredOp):
+    with pytest.raises(BadRegistration):
         stale(torch.ones(2))
     assert not opforge.is_op(stale)
 
@@ -522,9 +519,9 @@ def test_a_stale_handle_raises_with_inputs_of_every_kind(op_name):
         (torch.ones(2, device="meta"),),
         ("text",),
     ):
-        with pytest.raises(UnregisteredOp):
+        with pytest.raises(BadRegistration):
             stale(*inputs)
-    with pytest.raises(UnregisteredOp):
+    with pytest.raises(BadRegistration):
         torch.vmap(stale)(torch.ones(2, 2))
 
 
@@ -551,7 +548,7 @@ held(x)
 opforge.unregister(f)
 try:
     held(x)
-except opforge.errors.UnregisteredOp as error:
+except opforge.errors.BadRegistration as error:
     print("raised", error.op)
 """
 
@@ -583,7 +580,7 @@ def test_a_compiled_function_that_holds_a_removed_op_raises(op_name):
     compiled(torch.ones(2))
     opforge.unregister(op)
     # torch's own generated code looks the op up by name before it would call the handle.
-    with pytest.raises((UnregisteredOp, AttributeError), match=name.partition("::")[2]):
+    with pytest.raises((BadRegistration, AttributeError), match=name.partition("::")[2]):
         compiled(torch.ones(2))
 
 
@@ -614,7 +611,7 @@ def test_a_refused_annotation_leaves_the_name_free(op_name):
         return x
 
     name = op_name()
-    with pytest.raises(UnsupportedAnnotation):
+    with pytest.raises(BadSignature):
         opforge.op(name)(f)
     assert_free(name)
 
@@ -667,7 +664,7 @@ def test_a_reloaded_module_replaces_its_ops(folder, module_name):
     importlib.reload(module)
     assert torch.equal(module.f(torch.zeros(2)), torch.full((2,), 2.0))
     assert opforge.info(f"{module_name}::f").overload is module.f
-    with pytest.raises(UnregisteredOp, match="was replaced by a new definition"):
+    with pytest.raises(BadRegistration, match="was replaced by a new definition"):
         old(torch.zeros(2))
 
 
@@ -712,7 +709,7 @@ def test_a_reload_that_is_refused_leaves_the_old_op(folder, module_name):
     module = importlib.import_module(module_name)
     old = module.f
     write(folder, module_name, ONE.format(space=module_name, add=2).replace(" -> torch.Tensor", ""))
-    with pytest.raises(MissingAnnotation):
+    with pytest.raises(BadSignature):
         importlib.reload(module)
     assert torch.equal(old(torch.zeros(2)), torch.ones(2))
 
@@ -747,7 +744,7 @@ class Ops:
 def test_two_definitions_in_one_import_are_refused(folder, module_name):
     twice = ONE.format(space=module_name, add=1) + ONE.format(space=module_name, add=2)
     write(folder, module_name, twice)
-    with pytest.raises(DuplicateOp) as caught:
+    with pytest.raises(BadRegistration) as caught:
         importlib.import_module(module_name)
     path = folder / f"{module_name}.py"
     assert re.search(rf"already defined at {path}:4, again at {path}:8", str(caught.value))
@@ -759,7 +756,7 @@ def test_two_definitions_in_one_reload_are_refused(folder, module_name):
     write(folder, module_name, once)
     module = importlib.import_module(module_name)
     write(folder, module_name, once + once)
-    with pytest.raises(DuplicateOp, match="is defined twice"):
+    with pytest.raises(BadRegistration, match="is defined twice"):
         importlib.reload(module)
 
 
@@ -767,7 +764,7 @@ def test_another_module_may_not_replace_an_op(folder, module_name):
     write(folder, module_name, ONE.format(space=module_name, add=1))
     write(folder, f"{module_name}_twin", ONE.format(space=module_name, add=2))
     importlib.import_module(module_name)
-    with pytest.raises(DuplicateOp) as caught:
+    with pytest.raises(BadRegistration) as caught:
         importlib.import_module(f"{module_name}_twin")
     assert f"{module_name}.py:4" in str(caught.value)
     assert f"{module_name}_twin.py:4" in str(caught.value)
@@ -779,7 +776,7 @@ def test_another_function_of_a_reloaded_module_may_not_take_the_name(folder, mod
     old = module.f
     renamed = ONE.format(space=module_name, add=2).replace("def f(", "def g(")
     write(folder, module_name, renamed)
-    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice"):
+    with pytest.raises(BadRegistration, match=f"{module_name}::f is defined twice"):
         importlib.reload(module)
     opforge.unregister(old)
 
@@ -809,7 +806,7 @@ def test_a_notebook_cell_run_again_replaces_its_op(session):
     old = session.f
     run_cell(session, CELL.format(add=2))
     assert torch.equal(session.f(torch.zeros(2)), torch.full((2,), 2.0))
-    with pytest.raises(UnregisteredOp, match="was replaced by a new definition"):
+    with pytest.raises(BadRegistration, match="was replaced by a new definition"):
         old(torch.zeros(2))
 
 
@@ -820,7 +817,7 @@ def test_a_notebook_cell_run_again_with_options_replaces_its_op(session):
 
 
 def test_two_definitions_in_one_notebook_cell_are_refused(session):
-    with pytest.raises(DuplicateOp, match="is defined twice"):
+    with pytest.raises(BadRegistration, match="is defined twice"):
         run_cell(session, CELL.format(add=1) + CELL.format(add=2))
 
 
@@ -835,7 +832,7 @@ def make():
 make()
 """,
     )
-    with pytest.raises(DuplicateOp, match="is defined twice"):
+    with pytest.raises(BadRegistration, match="is defined twice"):
         run_cell(session, "make()")
 
 
@@ -857,5 +854,5 @@ def f(x: torch.Tensor, config: Config) -> torch.Tensor:
 
 
 def test_an_empty_name_is_refused():
-    with pytest.raises(BadName, match="has no namespace"):
+    with pytest.raises(BadDeclaration, match="has no namespace"):
         opforge.op("")(plain)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.errors import UnknownOption
+from opforge.errors import WrongArgument
 from opforge.magi import magi_register_custom_op
 from opforge.op import Options
 
@@ -54,7 +54,7 @@ def test_the_docstring_of_op_describes_every_option_in_order():
     ],
 )
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(given, meant):
-    with pytest.raises(UnknownOption) as caught:
+    with pytest.raises(WrongArgument) as caught:
         opforge.op("mylib::scale", **{given: ["x"]})
     text = str(caught.value)
     assert f"opforge.op has no option {given!r}" in text

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.errors import BadLibraryName, BadName, DuplicateOp, UnregisteredOp
+from opforge.errors import BadDeclaration, BadOption, BadRegistration
 from opforge.native.library_name import refuse_namesakes
 from opforge.registry import registry
 
@@ -64,7 +64,7 @@ def test_an_overload_that_goes_leaves_the_others(overloads):
     name = opforge.info(first).name
     assert packet(ONE).item() == 2.0
     opforge.unregister(first)
-    with pytest.raises(UnregisteredOp):
+    with pytest.raises(BadRegistration):
         first(ONE)
     assert packet(ONE, TWO).item() == 3.0
     assert opforge.info(packet.two).overload is second
@@ -88,7 +88,7 @@ def test_an_overload_beside_the_default(op_name):
 
 def test_two_ops_for_one_overload_are_refused(overloads):
     _, first, _ = overloads
-    with pytest.raises(DuplicateOp):
+    with pytest.raises(BadRegistration):
         opforge.op(two, name=opforge.info(first).name)
 
 
@@ -102,7 +102,7 @@ def test_two_ops_for_one_overload_are_refused(overloads):
     ],
 )
 def test_what_is_no_overloads_name_is_refused(name, right):
-    with pytest.raises(BadName) as refused:
+    with pytest.raises(BadDeclaration) as refused:
         opforge.op(one, name=name)
     assert f"use the form {right!r}" in str(refused.value)
 
@@ -119,5 +119,5 @@ def test_a_body_that_calls_an_overload_is_read(overloads):
 
 def test_an_overload_has_no_place_in_a_native_library(overloads):
     _, first, _ = overloads
-    with pytest.raises(BadLibraryName, match=r"\.one has an overload's name"):
+    with pytest.raises(BadOption, match=r"\.one has an overload's name"):
         refuse_namesakes([registry.get(first)])

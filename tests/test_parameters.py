@@ -21,11 +21,9 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import (
-    BadChoice,
-    BadDefault,
-    FakeSignature,
-    NameCollision,
-    UnknownArgument,
+    BadDeclaration,
+    BadOption,
+    BadSignature,
     WrongArgument,
 )
 from support.sameness import same
@@ -533,7 +531,7 @@ def test_a_raw_value_as_a_default_stands_for_the_member(echo):
 )
 def test_a_value_outside_its_choices_is_refused_with_the_choices(annotation, value, said, echo):
     made = echo(annotation)
-    with pytest.raises(BadChoice) as caught:
+    with pytest.raises(BadOption) as caught:
         made.op(X, value)
     text = str(caught.value)
     assert text.startswith(f"{opforge.info(made.op).name} ({opforge.info(made.op).location})")
@@ -1051,14 +1049,14 @@ def refusal(fn, error, name, **options):
 def test_a_lowered_name_that_collides_is_refused_with_both(op_name):
     def f(x: Tensor, flat__rows: int, flat: Flat) -> Tensor: ...
 
-    text = refusal(f, NameCollision, op_name())
+    text = refusal(f, BadDeclaration, op_name())
     assert "'flat__rows' and 'flat.rows' both lower to 'flat__rows'" in text
 
 
 def test_a_default_that_is_not_representable_is_refused_by_name(op_name):
     def f(x: Tensor, n: int = "three") -> Tensor: ...
 
-    text = refusal(f, BadDefault, op_name())
+    text = refusal(f, BadSignature, op_name())
     assert "parameter 'n': the default 'three' cannot be represented as" in text
     assert "found: str" in text
 
@@ -1066,7 +1064,7 @@ def test_a_default_that_is_not_representable_is_refused_by_name(op_name):
 def test_a_tensor_as_a_default_is_refused(op_name):
     def f(x: Tensor, y: Tensor = torch.ones(2)) -> Tensor: ...  # noqa: B008  # what is tested
 
-    assert "Optional[Tensor] = None" in refusal(f, BadDefault, op_name())
+    assert "Optional[Tensor] = None" in refusal(f, BadSignature, op_name())
 
 
 def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
@@ -1076,19 +1074,19 @@ def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
 
     def f(x: Tensor, config: Config) -> Tensor: ...
 
-    assert "the default 'three' cannot be represented as" in refusal(f, BadDefault, op_name())
+    assert "the default 'three' cannot be represented as" in refusal(f, BadSignature, op_name())
 
 
 def test_none_as_the_default_of_a_required_type_is_refused(op_name):
     def f(x: Tensor, flat: Flat = None) -> Tensor: ...  # what is tested
 
-    assert "use Flat | None" in refusal(f, BadDefault, op_name())
+    assert "use Flat | None" in refusal(f, BadSignature, op_name())
 
 
 def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(op_name):
     def f(x: Tensor, tensors: Tensors) -> None: ...
 
-    text = refusal(f, UnknownArgument, op_name(), mutates_args=["tensors.letf"])
+    text = refusal(f, BadOption, op_name(), mutates_args=["tensors.letf"])
     assert "mutates_args names 'tensors.letf', which does not match any parameter" in text
     assert "did you mean 'tensors.left'?" in text
     assert "valid names: tensors, x, tensors.left, tensors.right" in text
@@ -1124,7 +1122,7 @@ def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
 def test_a_fake_whose_signature_does_not_match_is_refused(fake, said, op_name):
     def f(x: Tensor, flat: Flat) -> Tensor: ...
 
-    text = refusal(f, FakeSignature, op_name(), fake=fake)
+    text = refusal(f, BadSignature, op_name(), fake=fake)
     assert "the fake's signature does not match the op's" in text
     assert said in text
     assert "fix: fake(x, flat)" in text

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import opforge
-from opforge.errors import AliasedOutput, UnsupportedReturn, WrongReturn
+from opforge.errors import BadSignature, WrongResult, WrongReturn
 from support.sameness import same
 
 X = torch.arange(4.0)
@@ -417,7 +417,7 @@ def test_a_wrong_return_of_an_op_with_a_backward_is_refused_too(returning):
 
 
 def aliased(op, *args):
-    with pytest.raises(AliasedOutput) as caught:
+    with pytest.raises(WrongResult) as caught:
         op(*args)
     info = opforge.info(op)
     text = str(caught.value)
@@ -523,6 +523,6 @@ def test_an_empty_output_is_not_an_alias(returning):
 
 def test_an_impossible_return_type_is_refused_at_decoration(returning):
     with pytest.raises(
-        UnsupportedReturn, match=r"an operator cannot return str(.|\n)*fix: return Tensor"
+        BadSignature, match=r"an operator cannot return str(.|\n)*fix: return Tensor"
     ):
         returning(str, lambda x: "text")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import opforge
-from opforge.errors import BadSchema, WrongArgument
+from opforge.errors import BadDeclaration, WrongArgument
 
 
 def test_a_given_schema_is_used_as_it_is(op_name):
@@ -57,7 +57,7 @@ def test_a_schema_that_contradicts_the_function_is_refused(schema, mutates_args,
     def f(x: Tensor, s: float = 2.5) -> Tensor:
         return x * s
 
-    with pytest.raises(BadSchema) as caught:
+    with pytest.raises(BadDeclaration) as caught:
         opforge.op(name, schema=schema, mutates_args=mutates_args)(f)
     assert text in str(caught.value)
     assert name in str(caught.value)
@@ -94,7 +94,7 @@ def test_a_device_default_that_is_not_the_functions_is_refused(op_name):
     def placed(x, d="meta"):
         return x.clone()
 
-    with pytest.raises(BadSchema, match="disagree on a default"):
+    with pytest.raises(BadDeclaration, match="disagree on a default"):
         opforge.op(op_name(), schema='(Tensor x, Device d="cpu") -> Tensor')(placed)
 
 
@@ -103,7 +103,7 @@ def test_a_dtype_default_that_is_not_the_functions_is_refused(default, op_name):
     def cast(x, d=default):
         return x.to(d, copy=True)
 
-    with pytest.raises(BadSchema, match="disagree on a default"):
+    with pytest.raises(BadDeclaration, match="disagree on a default"):
         opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32) -> Tensor")(cast)
 
 
@@ -111,7 +111,7 @@ def test_a_dtype_default_that_the_function_lacks_is_refused(op_name):
     def cast(x, d):
         return x.to(d, copy=True)
 
-    with pytest.raises(BadSchema, match="disagree on a default"):
+    with pytest.raises(BadDeclaration, match="disagree on a default"):
         opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32) -> Tensor")(cast)
 
 
@@ -226,5 +226,7 @@ def test_a_parameter_whose_name_is_not_ascii_is_told(op_name):
     def scale(x: Tensor, größe: int) -> Tensor:  # noqa: PLC2401 - what is tested
         return x * größe
 
-    with pytest.raises(BadSchema, match="a name in it is not ASCII\n  fix: rename the parameter"):
+    with pytest.raises(
+        BadDeclaration, match="a name in it is not ASCII\n  fix: rename the parameter"
+    ):
         opforge.op(scale, name=op_name())

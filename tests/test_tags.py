@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import opforge
-from opforge.errors import BadOption, BadSchema, MissingBackward, WrongReturn
+from opforge.errors import BadDeclaration, BadOption, MissingBackward, WrongReturn
 
 if not hasattr(torch.Tag, "inplace"):
     pytest.skip("this torch has no torch.Tag.inplace", allow_module_level=True)
@@ -168,7 +168,7 @@ def test_a_function_that_does_not_fit_its_tag_is_refused(op_name, fn, mutated, t
 
 
 def test_a_given_schema_that_does_not_fit_the_tag_is_refused(op_name):
-    with pytest.raises(BadSchema, match="does not fit the op's tags"):
+    with pytest.raises(BadDeclaration, match="does not fit the op's tags"):
         opforge.op(
             positional, name=op_name(), schema="(Tensor(a!) x, Tensor out) -> Tensor", tags=INPLACE
         )

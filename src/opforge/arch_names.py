@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from . import _compat
 from .arch import CUDA, FIRST_ARCH_SPECIFIC, Arch
-from .errors import UnknownArch
+from .errors import BadOption
 
 _INTEL = re.compile(r"xpu|intel|bmg|pvc|dg2|acm|lnl|ptl")
 # As torch has it, too, with what a device has switched on: images run with and without.
@@ -22,7 +22,7 @@ def parse_arch(text: str | int | Arch) -> Arch:
     """
     name = str(text).strip().lower()
     if _INTEL.match(name):
-        raise UnknownArch(
+        raise BadOption(
             f"{text!r} is an Intel GPU, and Triton has no compiler for these: opforge takes "
             "NVIDIA's and AMD's",
             fix=_fix(),
@@ -31,10 +31,10 @@ def parse_arch(text: str | int | Arch) -> Arch:
         return check_arch(Arch.named(amd[1]))
     match = re.fullmatch(r"(?:cuda:)?(?:sm_?|compute_)?(\d{2,3})(a?)", name)
     if match is None:
-        raise UnknownArch(f"{text!r} is not a GPU architecture", fix=_fix())
+        raise BadOption(f"{text!r} is not a GPU architecture", fix=_fix())
     arch = Arch(CUDA, int(match[1]))
     if match[2] and arch.number < FIRST_ARCH_SPECIFIC:
-        raise UnknownArch(f"{text!r}: {arch} has no 'a' form", fix=f"use {arch}")
+        raise BadOption(f"{text!r}: {arch} has no 'a' form", fix=f"use {arch}")
     return check_arch(arch)
 
 
@@ -42,14 +42,14 @@ def parse_archs(given: str | int | Iterable[str | int | Arch]) -> tuple[Arch, ..
     """One or several, each once, lowest first."""
     several = [given] if isinstance(given, (str, int)) else [*given]
     if not several:
-        raise UnknownArch("no GPU architecture was given", fix=_fix())
+        raise BadOption("no GPU architecture was given", fix=_fix())
     return tuple(sorted({parse_arch(each) for each in several}))
 
 
 def check_arch(arch: Arch) -> Arch:
     """The same, if this Triton can compile for it."""
     if arch not in _compat.compiling.known_archs():
-        raise UnknownArch(
+        raise BadOption(
             f"Triton {_compat.compiling.version()} cannot compile for {arch}", fix=_fix()
         )
     return arch

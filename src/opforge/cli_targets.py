@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
-from .errors import BadInputs, OpforgeError, TargetFailed, TargetNotFound
+from .errors import BadOption, OpforgeError, TargetFailed, WrongArgument
 from .registry import registry
 
 _DECORATE = "decorate a function with @opforge.op, or name the module that does"
@@ -42,7 +42,7 @@ def resolve_places(target: str) -> list[tuple[Any, Place]]:
     module = _load(place)
     ops = operators_in(module)
     if not name and not ops:
-        raise TargetNotFound(
+        raise BadOption(
             f"{place} has no operators",
             fix=_DECORATE,
         )
@@ -51,13 +51,13 @@ def resolve_places(target: str) -> list[tuple[Any, Place]]:
     if name in ops:
         return [(ops[name], Place(module, name))]
     if name in vars(module):
-        raise TargetNotFound(
+        raise BadOption(
             f"{name!r} in {place} is not an operator",
             found=f"a {type(vars(module)[name]).__name__}",
             fix="decorate it with @opforge.op"
             + (f", or choose from: {_listed(ops)}" if ops else ""),
         )
-    raise TargetNotFound(
+    raise BadOption(
         f"{place} has no {name!r}",
         found=f"the operators {_listed(ops)}" if ops else "no operators",
         fix=_did_you_mean(name, ops) or ("choose one of these" if ops else _DECORATE),
@@ -77,13 +77,13 @@ def resolve_function(target: str) -> Callable[..., Any]:
     """The function that `module:fn` or `path/to/file.py:fn` names."""
     place, name = _split(target)
     if not name:
-        raise TargetNotFound(f"{target!r} does not name a function", fix=f"write {target}:fn")
+        raise BadOption(f"{target!r} does not name a function", fix=f"write {target}:fn")
     module = _load(place)
     found = vars(module).get(name)
     if callable(found):
         return found  # type: ignore[no-any-return]
     functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-    raise TargetNotFound(
+    raise BadOption(
         f"{place} has no function {name!r}",
         found=None if found is None else f"{name} is a {type(found).__name__}",
         fix=_did_you_mean(name, functions) or f"choose from: {_listed(functions)}",
@@ -105,7 +105,7 @@ def arguments_made_by(
     if isinstance(pair[0], (tuple, list)) and isinstance(pair[1], dict):
         return tuple(pair[0]), pair[1]
     names = ", ".join(type(v).__name__ for v in made) if isinstance(made, tuple) else ""
-    raise BadInputs(
+    raise WrongArgument(
         f"{target} must return (args, kwargs)",
         found=f"({names})" if names else f"a {type(made).__name__}",
         fix="return (x, cfg), {'eps': 1e-6}; with no keywords: return (x, cfg), {}",
@@ -202,13 +202,13 @@ def locate(target: str) -> Any:
     """Whatever `target` names: a model, an op, a function."""
     place, name = _split(target)
     if not name:
-        raise TargetNotFound(
+        raise BadOption(
             f"{target!r} names a module, not something in it", fix=f"write {target}:name"
         )
     module = _load(place)
     names = [n for n in vars(module) if not n.startswith("_")]
     if name not in vars(module):
-        raise TargetNotFound(
+        raise BadOption(
             f"{place} has no {name!r}",
             fix=_did_you_mean(name, names) or f"choose from: {_listed(names)}",
         )
@@ -220,7 +220,7 @@ def _split(target: str) -> tuple[str, str]:
         # A path may have colons.
         return target, ""
     if "::" in target and not target.rpartition(":")[0].endswith(".py"):
-        raise TargetNotFound(
+        raise BadOption(
             f"{target!r} is an operator's name, which does not say where it is defined",
             fix="write module:{0} or path/to/file.py:{0}".format(target.partition("::")[2]),
         )
@@ -228,7 +228,7 @@ def _split(target: str) -> tuple[str, str]:
     if not colon:
         place, name = target, ""
     if not place or (colon and not name):
-        raise TargetNotFound(
+        raise BadOption(
             f"{target!r} is not a target",
             fix="write module:op, path/to/file.py:op, or only the module or file",
         )
@@ -285,7 +285,7 @@ def _load_module(name: str) -> ModuleType:
             # If an import inside the module fails, its own traceback says it best.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-            raise TargetNotFound(
+            raise BadOption(
                 f"there is no module {name!r}",
                 found=f"no {error.name!r} on the import path",
                 fix=_did_you_mean(error.name, _siblings(error.name))
@@ -304,11 +304,11 @@ def _siblings(name: str) -> list[str]:
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
     if is_file(path) and path.suffix != ".py":
-        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
+        raise BadOption(f"{path} is not a Python file", fix="give the path of a .py file")
     if not is_file(path):
         near = {p.stem: p.name for p in path.parent.glob("*.py")}
         kind = "file" if path.suffix == ".py" or is_folder(path) else "file or folder"
-        raise TargetNotFound(
+        raise BadOption(
             f"there is no {kind} {path}",
             found=f"{path} is a folder" if is_folder(path) else None,
             fix=_did_you_mean(path.stem, near, near)
@@ -319,7 +319,7 @@ def _load_file(path: Path) -> ModuleType:
         origin = getattr(sys.modules[name], "__file__", None)
         if origin is not None and Path(origin).resolve() == path.resolve():
             return sys.modules[name]
-        raise TargetNotFound(
+        raise BadOption(
             f"{path} cannot be loaded: another module has the name {name!r}",
             found=origin or "a module built into Python",
             fix="rename the file, or name it as package.module:op",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
 
 
 class OpforgeError(Exception):
@@ -55,7 +57,10 @@ class OpforgeError(Exception):
         return "\n".join([f"{where}: {self.what}" if where else self.what, *lines])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.__dict__.copy())
+        return _rebuild, (type(self), self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return self.__dict__.copy()
 
 
 def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeError:
@@ -74,411 +79,93 @@ def last_line(error: object) -> str:
     return (str(error).strip().splitlines() or [""])[-1].strip()
 
 
-class BadName(OpforgeError, ValueError):
-    """An operator name that torch cannot take."""
+class BadSignature(OpforgeError, TypeError):
+    """A function, an annotation or a default that no operator, fake or C function can have."""
 
 
-class DuplicateOp(OpforgeError, RuntimeError):
-    """A name that another definition holds."""
-
-
-class NotAnOp(OpforgeError, TypeError):
-    """Something other than an opforge operator was given where one is needed."""
-
-
-class UnregisteredOp(OpforgeError, RuntimeError):
-    """A handle of an operator that has been unregistered or replaced was called."""
-
-
-class NotAFunction(OpforgeError, TypeError):
-    """The decorator was applied to something other than a plain Python function."""
-
-
-class MissingAnnotation(OpforgeError, TypeError):
-    """Parameters or the return value have no annotation."""
-
-
-class UnresolvedAnnotation(OpforgeError, TypeError):
-    """A stringified annotation names something that is not in scope."""
-
-
-class UnsupportedParameterKind(OpforgeError, TypeError):
-    """`*args` or `**kwargs`."""
-
-
-class UnsupportedAnnotation(OpforgeError, TypeError):
-    """An annotation that has no place in an operator's schema."""
-
-
-class UnsupportedReturn(OpforgeError, TypeError):
-    """A return annotation that an operator cannot return."""
-
-
-class MutableDataclass(OpforgeError, TypeError):
-    """A dataclass parameter that is not frozen."""
-
-
-class MixedLiteral(OpforgeError, TypeError):
-    """A `Literal` whose values are of several kinds."""
-
-
-class UnsupportedUnion(OpforgeError, TypeError):
-    """A union other than with `None`."""
-
-
-class NameCollision(OpforgeError, ValueError):
-    """Two parameters lower to one schema name."""
-
-
-class BadDefault(OpforgeError, TypeError):
-    """A default that does not fit its annotation, or that no schema can carry."""
-
-
-class UnknownArgument(OpforgeError, ValueError):
-    """A name in `mutates_args`, `fake=[...]` or a similar list that is not a parameter."""
+class BadDeclaration(OpforgeError, ValueError):
+    """A name, a schema or a declaration for a library that contradicts itself or the function."""
 
 
 class BadOption(OpforgeError, ValueError):
-    """A decorator option with a value that cannot be used."""
+    """An option, or a choice among fixed values, with a value that cannot be used."""
 
 
-class UnknownOption(OpforgeError, TypeError):
-    """A decorator option that does not exist."""
-
-
-class BadSchema(OpforgeError, ValueError):
-    """A schema that torch cannot parse, or that does not match the function."""
-
-
-class FakeSignature(OpforgeError, TypeError):
-    """A fake that cannot be called like the op."""
-
-
-class FakeUnknown(OpforgeError, RuntimeError):
-    """No fake was given, and none could be derived."""
-
-
-class FakeMismatch(OpforgeError, RuntimeError):
-    """Real outputs differ from what the fake said."""
-
-
-class AliasedOutput(OpforgeError, RuntimeError):
-    """An output shares memory with an input or with another output."""
-
-
-class WrongReturn(OpforgeError, TypeError):
-    """The body, a fake or a kernel returned something other than the annotation says."""
+class BadRegistration(OpforgeError, RuntimeError):
+    """A name that another definition holds, or an operator that is no longer registered."""
 
 
 class WrongArgument(OpforgeError, TypeError):
-    """A call passed a value that cannot be taken apart as the parameter's type."""
+    """An argument of a call that is missing, unknown or of a type that cannot be taken."""
 
 
-class BadChoice(OpforgeError, ValueError):
-    """A value outside a `Literal` or an `Enum`."""
+class WrongReturn(OpforgeError, TypeError):
+    """The body, a fake, a kernel or a backward returned something other than it must."""
 
 
-class MissingBackward(OpforgeError, RuntimeError):
-    """Autograd went backward through an op that has no backward."""
+class WrongResult(OpforgeError, RuntimeError, ArithmeticError):
+    """Results, aliases or writes that are not what the fake, the schema or eager says."""
 
 
-class ForwardMode(OpforgeError, NotImplementedError):
-    """Forward-mode autograd reached an op, which has no rule for it."""
+class BadGradient(OpforgeError, ValueError):
+    """`backward` returned gradients that do not fit the parameters."""
 
 
-class MutatedLeaf(OpforgeError, RuntimeError):
-    """An op mutates a leaf tensor that requires grad while autograd records."""
-
-
-class GradientCount(OpforgeError, ValueError):
-    """`backward` returned the wrong number of gradients."""
-
-
-class GradientField(OpforgeError, ValueError):
-    """`backward` returned a gradient for a field that does not exist."""
-
-
-class GradientMisplaced(OpforgeError, ValueError):
-    """`backward` returned a gradient for something that is not differentiable."""
-
-
-class GradientType(OpforgeError, TypeError):
-    """`backward` returned something that is not a gradient."""
-
-
-class GradientShape(OpforgeError, ValueError):
-    """`backward` returned a gradient of the wrong shape."""
-
-
-class TargetNotFound(OpforgeError, ValueError):
-    """A `module:op` or `file.py:op` that leads nowhere."""
-
-
-class NotAKernel(BadOption, RuntimeError):
-    """`kernels=` names something that Triton cannot launch."""
+class MissingBackward(OpforgeError, NotImplementedError):
+    """Autograd reached an operator that has no rule for it."""
 
 
 class ModeRefused(OpforgeError, ValueError):
     """The body does something that the requested mode does not allow."""
 
 
-class CannotCapture(OpforgeError, RuntimeError):
-    """A launch that cannot become part of a compiler's graph."""
+class UnsupportedBody(OpforgeError, RuntimeError):
+    """A body that a compiler, an exporter or the native tracer cannot follow."""
 
-    # What is launched; it need not pickle.
+    # Of a launch that no graph can hold, if it is known.
     kernel: Any = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), {**self.__dict__, "kernel": None})
+    def __init__(
+        self, what: str, *, cause: Literal["", "launch", "outlived"] = "", **parts: str | None
+    ) -> None:
+        super().__init__(what, **parts)
+        # What opforge itself asks for: a launch, or a value that outlived its trace.
+        self.cause = cause
 
-
-class UndeclaredWrite(OpforgeError, RuntimeError):
-    """A body writes to an input that `mutates_args` does not name."""
+    def _state(self) -> dict[str, Any]:
+        # A kernel cannot be pickled.
+        return {**super()._state(), "kernel": None}
 
 
 class NeedsGpu(OpforgeError, RuntimeError):
     """Kernels were to run, or results to be read, where there is no GPU."""
 
 
-class AmbiguousOption(OpforgeError, TypeError):
-    """An option of `opforge.check` that is also a parameter of the op."""
-
-
-class BadInput(OpforgeError, ValueError):
-    """An `--input` that cannot be read; a caret shows where."""
-
-    def __init__(self, what: str, *, text: str = "", column: int = 0, fix: str = "") -> None:
-        self.text = text
-        self.column = column
-        super().__init__(what, fix=fix or None)
-
-    def _text(self) -> str:
-        first, *rest = super()._text().split("\n")
-        pointed = [f"    {self.text}", f"    {' ' * self.column}^"] if self.text else []
-        return "\n".join([first, *pointed, *rest])
-
-
-class UnknownInput(OpforgeError, ValueError):
-    """An `--input` for a parameter that the op does not have."""
-
-
-class MissingInput(OpforgeError, ValueError):
-    """A parameter without a default got no `--input`."""
-
-
 class TargetFailed(OpforgeError, ImportError):
-    """A target raised while its module was imported, or when it was called."""
+    """The file or module that defines the operators failed when it was imported."""
 
 
-class UnknownRow(OpforgeError, ValueError):
-    """A name that is not a row of a check."""
+class NotFound(OpforgeError, LookupError, ValueError):
+    """An operator, a declaration or a recorded kernel that is not there, or not as it was."""
 
 
-class Undeclared(OpforgeError, LookupError):
-    """An op that is to be built has no `native.declare`."""
+class BuildFailed(OpforgeError, RuntimeError):
+    """A kernel, a C file or a package that could not be compiled, run or measured."""
 
-
-class UnknownParameter(OpforgeError, TypeError):
-    """`native.declare` names something that is not a parameter of the op."""
-
-
-class MissingParameter(OpforgeError, TypeError):
-    """A parameter without a default that `native.declare` leaves out."""
-
-
-class UnknownDtype(OpforgeError, ValueError):
-    """A dtype that Triton cannot store, or something that is not a dtype."""
-
-
-class UnboundType(OpforgeError, ValueError):
-    """`native.declare` uses a type variable and does not say what it stands for."""
-
-
-class BadDims(OpforgeError, ValueError):
-    """The text of a tensor's dims cannot be read, or contradicts the rest of the declaration."""
-
-
-class BadRanks(OpforgeError, ValueError):
-    """`ranks` is missing, not needed, or not possible for a tensor's dims."""
-
-
-class BadBounds(OpforgeError, ValueError):
-    """`dims={...}` gives a size an impossible range."""
-
-
-class UnusedName(OpforgeError, ValueError):
-    """A bound or a type variable that no parameter of the declaration uses."""
-
-
-class BadSpec(OpforgeError, TypeError):
-    """A spec that does not fit its parameter."""
-
-
-class NoNativeForm(OpforgeError, TypeError):
-    """A parameter or an output that a C function cannot have."""
-
-
-class ConflictingDeclarations(OpforgeError, ValueError):
-    """Two declarations of one op ask for different C functions."""
-
-
-class DifferentImplementations(OpforgeError, TypeError):
-    """Implementations of one operator have different signatures."""
-
-
-class BadImplementations(OpforgeError, ValueError):
-    """A list of implementations that makes no sense, or contradicts another."""
-
-
-class TooManyCases(OpforgeError, ValueError):
-    """Declarations whose dtypes, ranks and choices multiply to more than a build can hold."""
-
-
-class CannotTrace(OpforgeError, RuntimeError):
-    """A body does something that a native library cannot do."""
-
-
-class EndedTrace(OpforgeError, RuntimeError):
-    """A size or property of the GPU that a body kept is used after its trace."""
-
-
-class NeedsBound(OpforgeError, ValueError):
-    """A size becomes a constant of a kernel but could take too many values."""
-
-
-class NotPackageable(OpforgeError, TypeError):
-    """Something that is neither a module nor an operator was given to `package`."""
-
-
-class BadInputs(OpforgeError, TypeError):
-    """Arguments that a model cannot be called with."""
-
-
-class BadPackagePath(OpforgeError, ValueError):
-    """A path that no package can be written to."""
-
-
-class BadDynamic(OpforgeError, ValueError):
-    """`dynamic` names an argument or a dimension that is not there, or contradicts itself."""
-
-
-class ExportFailed(OpforgeError, RuntimeError):
-    """torch.export cannot trace a model."""
-
-
-class BareKernel(ExportFailed):
-    """A model that launches a Triton kernel outside of any op is exported non-strict."""
-
-
-class EagerFailed(OpforgeError, RuntimeError):
-    """A model fails in eager for arguments that its package should take."""
-
-
-class CompileFailed(OpforgeError, RuntimeError):
-    """AOTInductor cannot compile an exported program."""
-
-
-class OpNotImportable(OpforgeError, RuntimeError):
-    """An op that stays opaque in a package cannot be imported in another process."""
-
-
-class PackageCrashed(OpforgeError, RuntimeError):
-    """The process that loads and runs a package died, or would die."""
-
-
-class PackageRefused(OpforgeError, RuntimeError):
-    """A package cannot be loaded, or fails when it is called."""
-
-
-class PackageMismatch(OpforgeError, ArithmeticError):
-    """A package computes something different from the model in eager."""
-
-
-class BadTree(OpforgeError, ValueError):
-    """A folder of operators is empty, or some of its subfolders cannot be used."""
-
-
-class UnknownOperator(OpforgeError, LookupError):
-    """A requested operator is not among those found."""
-
-
-class KernelFailed(OpforgeError, RuntimeError):
-    """Kernels that Triton cannot compile, or that a native library cannot launch."""
-
-    # (key of the request, architecture) of each, and why.
-    failed: dict[tuple[str, Any], str]
-
-
-class BadLibraryName(OpforgeError, ValueError):
-    """A name that a native library, or two of its functions, cannot have."""
-
-
-class UnknownArch(OpforgeError, ValueError):
-    """A GPU architecture that does not exist, or that this Triton does not know."""
-
-
-class BadJobs(OpforgeError, ValueError):
-    """A number of jobs below one."""
+    # Of kernels: (key of the request, architecture) of each, and why.
+    failed: Mapping[tuple[str, Any], str] = MappingProxyType({})
 
 
 class OutputNotWritable(OpforgeError, OSError):
-    """A folder that a build's files cannot be written to."""
-
-
-class BadProgram(OpforgeError, ValueError):
-    """A native library's description contradicts itself, or cannot be written as C."""
-
-
-class NoCompiler(OpforgeError, RuntimeError):
-    """There is no C compiler to build a native library with."""
-
-
-class CCompileFailed(OpforgeError, RuntimeError):
-    """The C compiler refuses a native library's sources."""
-
-
-class BadTuning(OpforgeError, ValueError):
-    """A tuning table cannot be read or written."""
-
-
-class BadReport(OpforgeError, ValueError):
-    """A file that `opforge report` cannot read, or files that make no report."""
-
-
-class NotARecording(OpforgeError, ValueError):
-    """A file is not a recording of launches, or one that this opforge cannot read."""
-
-
-class KernelNotFound(OpforgeError, LookupError):
-    """A recorded kernel cannot be found again, so it cannot be built."""
-
-
-class KernelChanged(OpforgeError, ValueError):
-    """A kernel is not the one that was recorded or built."""
-
-
-class NotServable(OpforgeError, ValueError):
-    """A folder does not hold kernels that can be served, or has been altered."""
-
-
-class NotServed(OpforgeError, RuntimeError):
-    """A launch is not covered by the kernels that are served, and strict=True forbids the JIT."""
-
-
-class NoGpu(OpforgeError, RuntimeError):
-    """The command needs a GPU, or a different one."""
-
-
-class NoSizes(OpforgeError, ValueError):
-    """Sizes to measure are missing, or were not declared."""
-
-
-class TuningFailed(OpforgeError, RuntimeError):
-    """An op cannot be measured at some sizes."""
+    """An output that cannot be written."""
 
 
 class NotALibrary(OpforgeError, OSError):
-    """A file or folder that is not a native library, or has a different ABI."""
+    """A folder or file that is not a library for this machine, or is damaged."""
+
+
+class StaleLibrary(OpforgeError, RuntimeError):
+    """A library and its adapter, or what it was linked with, come from different builds."""
 
 
 class Untrusted(OpforgeError, RuntimeError):
@@ -495,20 +182,155 @@ class Uncovered(NativeCallFailed):
     """A call that a loaded library was not built for."""
 
 
-class WrongArchitecture(OpforgeError, OSError):
-    """A library was not built for the GPUs of this machine."""
+class NotServable(OpforgeError, ValueError):
+    """A recording, or a kernel of it, that cannot be built or served."""
 
 
-class StaleLibrary(OpforgeError, RuntimeError):
-    """A library and its adapter, or what it was linked with, come from different builds."""
+class NotServed(OpforgeError, RuntimeError):
+    """A launch that the served folder does not hold, where strict serving forbids to compile it."""
 
 
-class UnknownBackend(OpforgeError, ValueError):
-    """A name that is not a backend."""
-
-
-class UnsupportedVersion(OpforgeError, RuntimeError):
-    """A torch or Triton that was not tested, and has changed what a feature is made of."""
+# What each class stands for; docs/reference/errors.md shows an example of each.
+mistakes: dict[type[OpforgeError], tuple[str, ...]] = {
+    BadSignature: (
+        "The decorator was applied to something other than a plain Python function",
+        "Parameters or the return value have no annotation",
+        "A stringified annotation names something that is not in scope",
+        "`*args` or `**kwargs`",
+        "An annotation that has no place in an operator's schema",
+        "A return annotation that an operator cannot return",
+        "A dataclass parameter that is not frozen",
+        "A `Literal` whose values are of several kinds",
+        "A union other than with `None`",
+        "A default that does not fit its annotation, or that no schema can carry",
+        "A fake that cannot be called like the op",
+        "A parameter or an output that a C function cannot have",
+        "Implementations of one operator have different signatures",
+        "Something that is neither a module nor an operator was given to `package`",
+    ),
+    BadDeclaration: (
+        "An operator name that torch cannot take",
+        "Two parameters lower to one schema name",
+        "A schema that torch cannot parse, or that does not match the function",
+        "A dtype that Triton cannot store, or something that is not a dtype",
+        "`native.declare` uses a type variable and does not say what it stands for",
+        "The text of a tensor's dims cannot be read, or contradicts the rest of the declaration",
+        "`ranks` is missing, not needed, or not possible for a tensor's dims",
+        "`dims={...}` gives a size an impossible range",
+        "A bound or a type variable that no parameter of the declaration uses",
+        "Two declarations of one op ask for different C functions",
+        "A list of implementations that makes no sense, or contradicts another",
+        "Declarations whose dtypes, ranks and choices multiply to more than a build can hold",
+        "A size becomes a constant of a kernel but could take too many values",
+    ),
+    BadOption: (
+        "A name in `mutates_args`, `fake=[...]` or a similar list that is not a parameter",
+        "A decorator option with a value that cannot be used",
+        "`kernels=` names something that Triton cannot launch",
+        "A value outside a `Literal` or an `Enum`",
+        "A `module:op` or `file.py:op` that leads nowhere",
+        "An `--input` for a parameter that the op does not have",
+        "A parameter without a default got no `--input`",
+        "An `--input` that cannot be read",
+        "A name that is not a row of a check",
+        "A folder of operators is empty, or some of its subfolders cannot be used",
+        "A GPU architecture that does not exist, or that this Triton does not know",
+        "A name that a native library, or two of its functions, cannot have",
+        "A number of jobs below one",
+        "A native library's description contradicts itself, or cannot be written as C",
+        "Sizes to measure are missing, or were not declared",
+        "A tuning table cannot be read or written",
+        "A file that `opforge report` cannot read, or files that make no report",
+        "A path that no package can be written to",
+        "`dynamic` names an argument or a dimension that is not there, or contradicts itself",
+        "A name that is not a backend",
+    ),
+    BadRegistration: (
+        "A name that another definition holds",
+        "A handle of an operator that has been unregistered or replaced was called",
+        "An op that stays opaque in a package cannot be imported in another process",
+    ),
+    WrongArgument: (
+        "A decorator option that does not exist",
+        "Something other than an opforge operator was given where one is needed",
+        "A call passed a value that cannot be taken apart as the parameter's type",
+        "An option of `opforge.check` that is also a parameter of the op",
+        "`native.declare` names something that is not a parameter of the op",
+        "A parameter without a default that `native.declare` leaves out",
+        "A spec that does not fit its parameter",
+        "Arguments that a model cannot be called with",
+    ),
+    WrongReturn: (
+        "The body, a fake or a kernel returned something other than the annotation says",
+        "`backward` returned something that is not a gradient",
+    ),
+    WrongResult: (
+        "A body writes to an input that `mutates_args` does not name",
+        "Real outputs differ from what the fake said",
+        "An output shares memory with an input or with another output",
+        "A package computes something different from the model in eager",
+    ),
+    BadGradient: (
+        "`backward` returned the wrong number of gradients",
+        "`backward` returned a gradient for a field that does not exist",
+        "`backward` returned a gradient for something that is not differentiable",
+        "`backward` returned a gradient of the wrong shape",
+    ),
+    MissingBackward: (
+        "Autograd went backward through an op that has no backward",
+        "Forward-mode autograd reached an op, which has no rule for it",
+    ),
+    ModeRefused: ("The body does something that the requested mode does not allow",),
+    UnsupportedBody: (
+        "A launch that cannot become part of a compiler's graph",
+        "No fake was given, and none could be derived",
+        "An op mutates a leaf tensor that requires grad while autograd records",
+        "A body does something that a native library cannot do",
+        "A size or property of the GPU that a body kept is used after its trace",
+        "torch.export cannot trace a model",
+        "A model that launches a Triton kernel outside of any op is exported non-strict",
+    ),
+    NeedsGpu: (
+        "Kernels were to run, or results to be read, where there is no GPU",
+        "The command needs a GPU, or a different one",
+    ),
+    TargetFailed: ("A target raised while its module was imported, or when it was called",),
+    NotFound: (
+        "An op that is to be built has no `native.declare`",
+        "A requested operator is not among those found",
+        "A recorded kernel cannot be found again, so it cannot be built",
+        "A kernel is not the one that was recorded or built",
+    ),
+    BuildFailed: (
+        "Kernels that Triton cannot compile, or that a native library cannot launch",
+        "There is no C compiler to build a native library with",
+        "The C compiler refuses a native library's sources",
+        "An op cannot be measured at some sizes",
+        "A model fails in eager for arguments that its package should take",
+        "AOTInductor cannot compile an exported program",
+        "The process that loads and runs a package died, or would die",
+        "A package cannot be loaded, or fails when it is called",
+        "A torch or Triton that was not tested, and has changed what a feature is made of",
+    ),
+    OutputNotWritable: ("A folder that a build's files cannot be written to",),
+    NotALibrary: (
+        "A file or folder that is not a native library, or has a different ABI",
+        "A library was not built for the GPUs of this machine",
+    ),
+    StaleLibrary: (
+        "A library and its adapter, or what it was linked with, come from different builds",
+    ),
+    Untrusted: ("Files that are not what their build wrote, or that no trusted key has signed",),
+    NativeCallFailed: ("A native library refuses a call",),
+    Uncovered: ("A call that a loaded library was not built for",),
+    NotServable: (
+        "A file is not a recording of launches, or one that this opforge cannot read",
+        "A folder does not hold kernels that can be served, or has been altered",
+    ),
+    NotServed: (
+        "A launch is not covered by the kernels that are served, and strict=True forbids the JIT",
+    ),
+}
 
 
 class OpforgeWarning(UserWarning):

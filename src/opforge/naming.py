@@ -8,7 +8,7 @@ import re
 import sys
 import types
 
-from .errors import BadName
+from .errors import BadDeclaration
 
 # Namespaces that torch itself defines ops in.
 RESERVED = frozenset(
@@ -36,7 +36,7 @@ _TAKEN = (
 
 
 def check_name(name: str) -> str:
-    """`name` itself, or BadName with the right form shown."""
+    """`name` itself, or BadDeclaration with the right form shown."""
     namespace, separator, op = name.partition("::")
     if not separator:
         raise _bad(name, "it has no namespace", f"mylib::{_identifier(name)}")
@@ -83,5 +83,5 @@ def _identifier(text: str) -> str:
     return f"{made}_" if keyword.iskeyword(made) else made
 
 
-def _bad(name: str, why: str, right: str) -> BadName:
-    return BadName(f"{name!r} is not an operator name: {why}", fix=f"use the form {right!r}")
+def _bad(name: str, why: str, right: str) -> BadDeclaration:
+    return BadDeclaration(f"{name!r} is not an operator name: {why}", fix=f"use the form {right!r}")

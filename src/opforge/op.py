@@ -24,7 +24,7 @@ from .analysis.signature.annotations import user_scope
 from .analysis.signature.parameter_tree import parameter_kinds, read_signature
 from .analysis.signature.schema import read_schema
 from .describe import info_of_definition, info_of_reading, info_of_registration
-from .errors import BadOption, BadSchema, NotAFunction, OpforgeError, UnknownOption
+from .errors import BadDeclaration, BadOption, BadSignature, OpforgeError, WrongArgument
 from .explain import Explanation, explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.lenient import lenient
@@ -98,7 +98,7 @@ def _checking_names(function: Any) -> Any:
         for name in [n for n in given if n not in known]:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise UnknownOption(
+            raise WrongArgument(
                 f"opforge.op has no option {name!r}", fix=f"{hint}options: {', '.join(known)}"
             )
         return function(*args, **given)
@@ -401,7 +401,7 @@ def location_of(fn: Any) -> str:
 
 def _as_function(fn: Any) -> types.FunctionType:
     if _is_method(fn):
-        raise NotAFunction(
+        raise BadSignature(
             f"{fn.__qualname__} is a method, and methods cannot be ops: a schema has no type for "
             "the object it belongs to",
             fix="make a function outside the class, with a parameter for each value that it reads "
@@ -409,13 +409,13 @@ def _as_function(fn: Any) -> types.FunctionType:
         )
     if isinstance(fn, types.FunctionType):
         if inspect.isgeneratorfunction(fn):
-            raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
+            raise BadSignature(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
         if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-            raise NotAFunction(
+            raise BadSignature(
                 f"{fn.__qualname__} is async", fix="use def: an operator cannot be suspended"
             )
         return fn
-    raise NotAFunction(
+    raise BadSignature(
         f"@opforge.op takes a plain Python function, got {type(fn).__name__}",
         found=repr(fn),
         fix="wrap it: def f(x: torch.Tensor) -> torch.Tensor: ...",
@@ -449,7 +449,7 @@ def _lower(asked: _Asked) -> tuple[Lowered, bool]:
         said = mutated_names(lowered.signature, lowered.arguments, options.mutates_args)
         written = {a.name for a in lowered.mutated}
         if said != written:
-            raise BadSchema(
+            raise BadDeclaration(
                 "schema= and mutates_args disagree",
                 found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
                 fix="make them agree, or remove mutates_args",

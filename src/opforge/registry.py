@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _compat
 from .deferred import run_deferred
-from .errors import DuplicateOp, NotAnOp
+from .errors import BadRegistration, WrongArgument
 from .locks import fork_safe_lock
 from .model import Lowered, OpInfo
 
@@ -146,7 +146,7 @@ class Registry:
             if old.location == new.location and first != second:
                 found = f"its file is loaded twice, as {first} and as {second}"
                 fix = "import it under one name; a script's ops go into a module that it imports"
-            raise DuplicateOp(
+            raise BadRegistration(
                 f"{new.name} is defined twice",
                 found=found,
                 fix=fix,
@@ -222,7 +222,7 @@ class Registry:
     def get(self, op: Any) -> Entry:
         entry = self.find(op)
         if entry is None:
-            raise NotAnOp(
+            raise WrongArgument(
                 f"{op!r} is not an opforge op",
                 found=type(op).__name__,
                 fix="decorate it with @opforge.op; if you did, it was unregistered or replaced",

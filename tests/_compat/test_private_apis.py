@@ -12,7 +12,7 @@ import torch
 import opforge
 from opforge import _compat, doctor, versions
 from opforge._compat import private_apis as asked
-from opforge.errors import UnsupportedVersion
+from opforge.errors import BuildFailed
 
 SOURCE = Path(opforge.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def test_doctor_and_whoever_uses_it_say_the_same_of_an_api_that_is_gone(monkeypa
     assert found.detail.startswith(name)
     monkeypatch.setattr(versions, "TESTED", {})
     monkeypatch.delitem(vars(_compat), "launches", raising=False)
-    with pytest.raises(UnsupportedVersion) as error:
+    with pytest.raises(BuildFailed) as error:
         _compat.__getattr__("launches")
     assert error.value.found == found.detail
     assert error.value.fix.startswith(found.fix)

@@ -9,7 +9,7 @@ import torch
 
 import opforge
 from opforge import _compat
-from opforge.errors import UnregisteredOp
+from opforge.errors import BadRegistration
 from opforge.registry import registry
 from support.processes import run_python, wait_until
 
@@ -36,7 +36,7 @@ def call_until_it_is_gone(op, arguments):
     try:
         while True:
             op(*arguments)
-    except opforge.errors.UnregisteredOp:
+    except opforge.errors.BadRegistration:
         seen.add("raised")
     except BaseException as error:
         seen.add(repr(error))
@@ -95,7 +95,7 @@ def test_unregister_waits_for_a_call_of_another_thread(slow, handle):
     remover, _ = in_thread(opforge.unregister, op)
     remover.join(0.1)
     assert remover.is_alive()
-    with pytest.raises(UnregisteredOp):
+    with pytest.raises(BadRegistration):
         called(X)
     go_on.set()
     caller.join()

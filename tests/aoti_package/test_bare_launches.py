@@ -4,12 +4,12 @@ import pytest
 
 import opforge
 from opforge.aoti_package.bare_launches import Refusal, bare_launches_refused
-from opforge.errors import BareKernel, OpforgeWarning
+from opforge.errors import OpforgeWarning, UnsupportedBody
 from support.launching import double
 
 
 def test_a_bare_launch_is_refused_by_name_and_only_inside_the_block():
-    with bare_launches_refused(), pytest.raises(BareKernel, match="a bare launch of double"):
+    with bare_launches_refused(), pytest.raises(UnsupportedBody, match="a bare launch of double"):
         double[(1,)](None, None, 1, BLOCK=16)
     assert opforge._compat.launches.current() is None
 

@@ -13,13 +13,12 @@ from opforge.aoti_package.eager_calls import eager_calls
 from opforge.aoti_package.export import export
 from opforge.aoti_package.exportable import read_exportable
 from opforge.errors import (
-    BadInputs,
     BadOption,
-    BadPackagePath,
-    CompileFailed,
+    BadSignature,
+    BuildFailed,
     NeedsGpu,
-    NotPackageable,
-    PackageMismatch,
+    WrongArgument,
+    WrongResult,
 )
 from support import packaged_ops
 
@@ -162,7 +161,7 @@ def test_no_package_is_kept_if_it_does_not_agree_with_eager(built_op, tmp_path, 
 
     monkeypatch.setattr(build._compat.aoti, "compile_package", wrong)
     state = packaged_ops.Scale(torch.randn(6))
-    with pytest.raises(PackageMismatch) as raised:
+    with pytest.raises(WrongResult) as raised:
         opforge.package(Undo(), (state, torch.randn(6)), tmp_path / "wrong.pt2")
     text = str(raised.value)
     assert text.startswith("wrong.pt2 disagrees with eager, so it was not kept")
@@ -176,7 +175,7 @@ def test_the_compilers_message_is_in_the_error(tmp_path, monkeypatch):
         raise RuntimeError("g++: command not found\nsecond line")
 
     monkeypatch.setattr(build._compat.aoti, "compile_package", fail)
-    with pytest.raises(CompileFailed) as raised:
+    with pytest.raises(BuildFailed) as raised:
         opforge.package(Plain(), (torch.randn(3),), tmp_path / "model.pt2")
     assert "Plain was exported, but AOTInductor cannot compile it" in str(raised.value)
     assert "RuntimeError: g++: command not found\n         second line" in str(raised.value)
@@ -198,11 +197,11 @@ def test_compiling_kernels_needs_a_gpu(tmp_path):
 @pytest.mark.parametrize(
     ("model", "args", "path", "error", "text"),
     [
-        (Plain(), (torch.ones(2),), "model.so", BadPackagePath, "fix: model.pt2"),
-        (Plain(), torch.ones(2), "model.pt2", BadInputs, "fix: args=(x,)"),
-        (Plain(), (), "model.pt2", BadInputs, "missing a required argument: 'x'"),
-        (Plain, (torch.ones(2),), "model.pt2", NotPackageable, "not an instance of it"),
-        (len, (torch.ones(2),), "model.pt2", NotPackageable, "len is neither a module nor an op"),
+        (Plain(), (torch.ones(2),), "model.so", BadOption, "fix: model.pt2"),
+        (Plain(), torch.ones(2), "model.pt2", WrongArgument, "fix: args=(x,)"),
+        (Plain(), (), "model.pt2", WrongArgument, "missing a required argument: 'x'"),
+        (Plain, (torch.ones(2),), "model.pt2", BadSignature, "not an instance of it"),
+        (len, (torch.ones(2),), "model.pt2", BadSignature, "len is neither a module nor an op"),
     ],
 )
 def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, error, text):
@@ -226,5 +225,5 @@ def test_invalid_options_are_refused_before_anything_runs(options, text):
 
 def test_an_unwritable_path_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadPackagePath, match="file, which is not a folder"):
+    with pytest.raises(BadOption, match="file, which is not a folder"):
         opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from opforge.aoti_package.command import read_dynamic_texts, read_model
 from opforge.cli import main
-from opforge.errors import BadDynamic, NotPackageable
+from opforge.errors import BadOption, BadSignature
 from support import packaged_ops
 
 SOURCE = """
@@ -134,7 +134,7 @@ def test_dynamic_options_are_read_with_and_without_a_range():
     "text", ["x=batch", "x:0", "x:0=", ":0=n", "x:a=n", "x:0=n:1", "x:0=n:a:b"]
 )
 def test_an_invalid_dynamic_option_shows_a_valid_one(text):
-    with pytest.raises(BadDynamic, match="x:0=batch:1:1024"):
+    with pytest.raises(BadOption, match="x:0=batch:1:1024"):
         read_dynamic_texts((text,))
 
 
@@ -148,5 +148,5 @@ def test_the_target_may_be_a_model_an_op_or_a_factory_of_models():
 
 
 def test_another_target_is_refused():
-    with pytest.raises(NotPackageable, match="m is neither a model nor an operator"):
+    with pytest.raises(BadSignature, match="m is neither a model nor an operator"):
         read_model(3, "m")

@@ -5,7 +5,7 @@ import torch
 
 from opforge.aoti_package.dynamic import read_dynamic, shapes_collection
 from opforge.aoti_package.exportable import read_exportable
-from opforge.errors import BadDynamic
+from opforge.errors import BadOption
 from support import packaged_ops
 
 
@@ -68,7 +68,7 @@ def test_without_dynamic_torch_gets_no_dynamic_shapes(exportable):
     ],
 )
 def test_mistakes_are_reported(dynamic, text, exportable):
-    with pytest.raises(BadDynamic) as raised:
+    with pytest.raises(BadOption) as raised:
         read_dynamic(dynamic, exportable)
     assert text in str(raised.value)
 
@@ -76,12 +76,12 @@ def test_mistakes_are_reported(dynamic, text, exportable):
 def test_a_number_cannot_be_dynamic():
     exportable = read_exportable(Add(), (torch.ones(4), 2), None)
     with pytest.raises(
-        BadDynamic, match="2, which becomes a constant of the package\n  fix: leave it out"
+        BadOption, match="2, which becomes a constant of the package\n  fix: leave it out"
     ):
         read_dynamic({"y": {0: "n"}}, exportable)
 
 
 def test_a_size_that_export_would_make_constant_is_refused_with_a_fix():
     exportable = read_exportable(Add(), (torch.ones(1, 3), torch.ones(1, 3)), None)
-    with pytest.raises(BadDynamic, match="trace with a size of 2 or more"):
+    with pytest.raises(BadOption, match="trace with a size of 2 or more"):
         read_dynamic({"x": {0: "batch"}}, exportable)

@@ -8,7 +8,7 @@ from opforge.aoti_package.dynamic_sizes import Symbol, copy_of, open_sizes, othe
 from opforge.aoti_package.eager_calls import eager_calls
 from opforge.aoti_package.export import export
 from opforge.aoti_package.exportable import read_exportable
-from opforge.errors import BadInputs, EagerFailed
+from opforge.errors import BuildFailed, WrongArgument
 from support import packaged_ops
 
 
@@ -102,7 +102,7 @@ def test_a_failure_in_eager_is_reported_with_the_size():
             return x + 1
 
     program, exportable, symbols = traced(Picky(), (torch.ones(4),), {"x": {0: "n"}})
-    with pytest.raises(EagerFailed) as raised:
+    with pytest.raises(BuildFailed) as raised:
         eager_calls(program, exportable, symbols, ())
     assert "Picky itself fails in eager for n=1" in str(raised.value)
     assert "found: ValueError: too few" in str(raised.value)
@@ -111,7 +111,9 @@ def test_a_failure_in_eager_is_reported_with_the_size():
 
 def test_further_arguments_must_match_the_given_ones():
     program, exportable, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
-    with pytest.raises(BadInputs, match=r"also\[0\] does not have the same arguments"):
+    with pytest.raises(WrongArgument, match=r"also\[0\] does not have the same arguments"):
         eager_calls(program, exportable, symbols, [(torch.ones(4), torch.ones(4))])
-    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple of the positional arguments"):
+    with pytest.raises(
+        WrongArgument, match=r"also\[0\] must be a tuple of the positional arguments"
+    ):
         eager_calls(program, exportable, symbols, [torch.ones(4)])

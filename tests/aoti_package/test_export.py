@@ -14,7 +14,7 @@ from opforge import _compat
 from opforge.aoti_package.dynamic import read_dynamic
 from opforge.aoti_package.export import export
 from opforge.aoti_package.exportable import read_exportable
-from opforge.errors import BareKernel, ExportFailed
+from opforge.errors import UnsupportedBody
 from support import packaged_ops
 
 
@@ -24,7 +24,7 @@ def attempt(model, *args, strict=None, dynamic=None):
 
 
 def refusal(model, *args, **options):
-    with pytest.raises(ExportFailed) as raised:
+    with pytest.raises(UnsupportedBody) as raised:
         attempt(model, *args, **options)
     file, line, *_ = str(raised.value).split(":")
     return raised.value, str(raised.value), linecache.getline(file, int(line)).strip()
@@ -130,7 +130,7 @@ def test_a_range_that_the_code_narrows_is_reported_with_torchs_suggestion():
 
 def test_a_bare_launch_is_explained_and_its_kernel_is_named():
     error, text, line = refusal(Bare(), strict=False)
-    assert isinstance(error, BareKernel)
+    assert isinstance(error, UnsupportedBody)
     assert line == "bare_kernel[(1,)](x, out, x.numel(), BLOCK=1024)"
     first = bare_kernel.fn.__code__.co_firstlineno
     assert f"launches the Triton kernel bare_kernel ({__file__}:{first}) itself" in text
@@ -145,7 +145,7 @@ def test_a_bare_launch_never_reaches_triton(monkeypatch):
 
     monkeypatch.setattr(type(bare_kernel), "run", launched)
     error, _, _ = refusal(Bare(), strict=False)
-    assert isinstance(error, BareKernel)
+    assert isinstance(error, UnsupportedBody)
     assert _compat.launches.current() is None
 
 
@@ -165,7 +165,7 @@ def test_a_launch_that_torch_wraps_is_left_to_torch():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="strict export takes it with a GPU")
 def test_without_a_gpu_a_bare_launch_fails_both_ways():
     error, text, _ = refusal(Bare())
-    assert isinstance(error, BareKernel)
+    assert isinstance(error, UnsupportedBody)
     assert "which Dynamo accepts only with a GPU" in text
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from opforge.aoti_package import process
 from opforge.aoti_package.process import run_fresh, workplace
-from opforge.errors import PackageCrashed
+from opforge.errors import BuildFailed
 from opforge.libstdcxx import system_libstdcxx
 from support.processes import environment, is_running, wait_until
 
@@ -59,7 +59,7 @@ def test_a_crash_is_retried_with_the_systems_libstdcxx_and_reported(script, tmp_
 
 def test_a_second_crash_raises_with_the_command_to_reproduce_it(script, tmp_path):
     path = script("die()")
-    with pytest.raises(PackageCrashed) as raised:
+    with pytest.raises(BuildFailed) as raised:
         run_fresh({}, tmp_path, path)
     text = str(raised.value)
     assert "killed by SIGSEGV; with LD_PRELOAD=" in text
@@ -72,23 +72,23 @@ def test_a_second_crash_raises_with_the_command_to_reproduce_it(script, tmp_path
 
 def test_without_a_library_to_preload_the_error_says_what_to_install(script, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "system_libstdcxx", lambda: None)
-    with pytest.raises(PackageCrashed, match="install the shared one and run: LD_PRELOAD="):
+    with pytest.raises(BuildFailed, match="install the shared one and run: LD_PRELOAD="):
         run_fresh({}, tmp_path, script("die()"))
 
 
 def test_an_exit_status_is_not_retried(script, tmp_path):
-    with pytest.raises(PackageCrashed) as raised:
+    with pytest.raises(BuildFailed) as raised:
         run_fresh({}, tmp_path, script("sys.exit('no torch here')"))
     assert "exited with status 1\n  found: no torch here" in str(raised.value)
 
 
-def test_the_folder_is_kept_only_after_a_crash():
+def test_the_folder_is_kept_only_where_the_error_names_it():
     with workplace() as fine:
         pass
     with pytest.raises(ValueError), workplace() as failed:  # noqa: PT011
         raise ValueError
-    with pytest.raises(PackageCrashed), workplace() as crashed:
-        raise PackageCrashed("it died")
+    with pytest.raises(BuildFailed), workplace() as crashed:
+        raise BuildFailed(f"it died; the command is in {crashed}")
     assert [fine.exists(), failed.exists(), crashed.exists()] == [False, False, True]
     crashed.rmdir()
 

@@ -11,7 +11,7 @@ import torch
 from opforge.aoti_package import fresh
 from opforge.aoti_package.eager_calls import EagerCall
 from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
-from opforge.errors import OpNotImportable, PackageCrashed, PackageMismatch
+from opforge.errors import BadRegistration, BuildFailed, WrongResult
 from support.processes import run_python
 
 SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
@@ -76,7 +76,7 @@ def test_a_mutated_input_is_compared_and_the_call_is_named(built_op, tmp_path):
     grad = torch.ones(6)
     found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
     assert found.calls[0].max_error == 0
-    with pytest.raises(PackageMismatch) as raised:
+    with pytest.raises(WrongResult) as raised:
         verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
     assert "found: as told: tensor 0 differs by 1, tolerance 0.0001 of its size" in str(
         raised.value
@@ -88,7 +88,7 @@ def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(b
     broken.write_text("1 / 0\n")
     [op] = built_op.needed
     lost = replace(op, module="broken_ops", file=str(broken))
-    with pytest.raises(OpNotImportable) as raised:
+    with pytest.raises(BadRegistration) as raised:
         in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
     assert "ZeroDivisionError" in str(raised.value)
     assert f'File "{broken}", line 1' in str(raised.value)
@@ -99,14 +99,14 @@ def test_a_module_that_does_not_define_the_op_is_reported(built_op, tmp_path):
     empty.write_text("")
     [op] = built_op.needed
     lost = replace(op, module="empty_ops", file=str(empty))
-    with pytest.raises(OpNotImportable) as raised:
+    with pytest.raises(BadRegistration) as raised:
         in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
     assert "Could not find schema for packaged_ops::step" in str(raised.value)
 
 
 def test_an_op_inside_a_function_is_refused_with_its_location(built_op, tmp_path):
     [op] = built_op.needed
-    with pytest.raises(OpNotImportable) as raised:
+    with pytest.raises(BadRegistration) as raised:
         in_fresh_process(built_op.path, [], [replace(op, local=True)], Tolerance(), tmp_path)
     assert str(raised.value).startswith(f"{op.location}: the package calls packaged_ops::step")
     assert "define the op at the top level of a module" in str(raised.value)
@@ -156,7 +156,7 @@ def test_a_script_is_imported_without_running_as_one(tmp_path):
 def test_a_package_that_needs_a_preload_is_not_loaded_without_it(built_op, monkeypatch):
     fragile = replace(built_op, preload="/lib/libstdc++.so.6")
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    with pytest.raises(PackageCrashed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):
+    with pytest.raises(BuildFailed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):
         fragile.load()
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/other.so:/usr/lib/libstdc++.so.6")
     assert fragile.load() is not None

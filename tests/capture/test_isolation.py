@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 
 import opforge
-from opforge.errors import CannotCapture, OpforgeWarning
+from opforge.errors import OpforgeWarning, UnsupportedBody
 from support import launching
 from support.launching import biased, double, graph_of, kernel_names, launches, targets
 
@@ -137,7 +137,7 @@ def test_so_does_one_that_launches_another_kernel_for_certain(op_name):
 
 
 def test_a_refusal_is_pickled_without_its_kernel():
-    refusal = CannotCapture("it has a pre_hook")
+    refusal = UnsupportedBody("it has a pre_hook")
     refusal.kernel = HOOKED
     assert pickle.loads(pickle.dumps(refusal)).kernel is None
 

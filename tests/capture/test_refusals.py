@@ -8,7 +8,7 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
-from opforge.errors import CannotCapture, OpforgeError
+from opforge.errors import OpforgeError, UnsupportedBody
 from support import launching
 from support.launching import (
     affine_at_run_time,
@@ -33,7 +33,7 @@ def refusal(op_name):
     def refuse(body, *args, **options):
         name = op_name()
         op = opforge.op(body, name=name, **options)
-        with pytest.raises(CannotCapture) as caught:
+        with pytest.raises(UnsupportedBody) as caught:
             graph_of(op, *(args or (x,)))
         assert isinstance(caught.value, RuntimeError)
         assert isinstance(caught.value, OpforgeError)

@@ -37,8 +37,14 @@ ERRORS = sorted(
 )
 
 
-@pytest.mark.parametrize("name", [name for name in ERRORS if name != "OpforgeError"])
-def test_an_error_has_an_example_that_raises_it(name):
+def test_there_are_few_errors_and_each_lists_its_mistakes():
+    assert len(ERRORS) + len([errors.OpforgeWarning]) <= 25
+    assert sorted(cls.__name__ for cls in errors.mistakes) == sorted({*ERRORS} - {"OpforgeError"})
+
+
+@pytest.mark.parametrize("cls", errors.mistakes, ids=lambda cls: cls.__name__)
+def test_a_mistake_has_an_example_that_raises_it(cls):
     page = read_page(DOCS / "reference/errors.md")
-    assert f"### {name}" in page.path.read_text().splitlines()
-    assert name in [block.raises for block in page.blocks]
+    text = page.path.read_text().partition(f"\n## {cls.__name__}\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^### (.*)$", text, re.MULTILINE)) == errors.mistakes[cls]
+    assert text.count(f"<!-- raises: {cls.__name__} -->") >= 1

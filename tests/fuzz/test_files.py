@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from opforge.arch import HOPPER
-from opforge.errors import BadTuning
+from opforge.errors import BadOption
 from opforge.native.ir.program import Image
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, encode
 from opforge.tuning import table as tables
@@ -54,7 +54,7 @@ def test_a_forged_table_is_refused_or_says_the_same_when_it_is_written(text):
     place.write_bytes(text)
     try:
         found = tables.load(place)
-    except BadTuning as error:
+    except BadOption as error:
         assert place.name in str(error)
         assert "opforge tune" in str(error)
         assert len(str(error)) < 1500

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 import opforge
-from opforge.errors import BareKernel
+from opforge.errors import UnsupportedBody
 from support.gpu.packages import skip_unless_loaded
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -57,7 +57,7 @@ def test_a_bare_launch_is_packaged_strict(study):
 
 def test_a_bare_launch_is_explained_where_it_cannot_be_exported(study):
     error = study["bare launch", False]
-    assert isinstance(error, BareKernel)
+    assert isinstance(error, UnsupportedBody)
     assert "silu_model.py:" in str(error)
     assert "launches the Triton kernel silu_kernel (" in str(error)
 

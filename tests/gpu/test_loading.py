@@ -12,7 +12,7 @@ import torch
 
 import opforge
 from opforge import native
-from opforge.errors import OpforgeWarning, WrongArchitecture
+from opforge.errors import NotALibrary, OpforgeWarning
 from support.gpu.arch import arch_name
 from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
@@ -209,7 +209,7 @@ def test_many_threads_call_at_once(loaded, source):
 def test_a_library_for_other_gpus_is_refused(source, tmp_path):
     other = "sm_80" if arch_name() != "sm_80" else "sm_90"
     native.build([source.scale_], tmp_path, archs=[other], name="elsewhere")
-    with pytest.raises(WrongArchitecture, match=f"was built for {other}.*") as failed:
+    with pytest.raises(NotALibrary, match=f"was built for {other}.*") as failed:
         opforge.load(tmp_path)
     assert f"found: {arch_name()}" in str(failed.value)
     assert f"--arch {arch_name()}" in str(failed.value)

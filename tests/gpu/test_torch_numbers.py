@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from opforge.errors import CannotTrace
+from opforge.errors import UnsupportedBody
 from support.native.torch_numbers import CALLS, inputs, numbers, program
 
 DTYPES = (
@@ -35,7 +35,7 @@ def is_taken(call, dtype, number):
 def is_built(call, dtype, number):
     try:
         _ = program(call, dtype, number).body.built
-    except CannotTrace:
+    except UnsupportedBody:
         return False
     return True
 

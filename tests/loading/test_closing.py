@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from opforge.errors import UnregisteredOp
+from opforge.errors import BadRegistration
 from support.processes import wait_until
 
 X = torch.arange(6.0).view(2, 3)
@@ -22,7 +22,7 @@ def test_threads_call_while_the_library_is_closed(loading, register, standin, wi
         try:
             while not stop.is_set():
                 torch.testing.assert_close(torch.ops.demo.add(X, X), 2 * X)
-        except (UnregisteredOp, AttributeError) as error:
+        except (BadRegistration, AttributeError) as error:
             if with_source:
                 wrong.append(error)
         except BaseException as error:  # noqa: BLE001 - the main thread looks

@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, StatelessSymbolicContext
 
-from opforge.errors import FakeUnknown, Uncovered
+from opforge.errors import Uncovered, UnsupportedBody
 from opforge.loading.fake import Shapes, _is_compact
 from opforge.native.ir.cases import Case, Guard, Output, Path, TensorCase
 from opforge.native.ir.expr import Expr, Var
@@ -168,7 +168,7 @@ def test_cases_with_fixed_sizes_are_distinguished():
 def test_an_output_that_depends_on_the_device_is_unknown():
     asks = Expr("<", (N, Var("device.multi_processor_count")))
     cut = shapes(case(one_d(N, asks), one_d(1)))
-    with pytest.raises(FakeUnknown, match=r"depends on device\.multi_processor_count"):
+    with pytest.raises(UnsupportedBody, match=r"depends on device\.multi_processor_count"):
         cut(torch.empty(3))
 
 

@@ -12,11 +12,10 @@ import torch
 import opforge
 from opforge.errors import (
     BadOption,
-    DuplicateOp,
+    BadRegistration,
     MissingBackward,
     NotALibrary,
     StaleLibrary,
-    UnregisteredOp,
     Untrusted,
 )
 from opforge.native.artifacts.build_record import digest_of
@@ -224,7 +223,7 @@ def test_closing_takes_the_operators_out_and_loading_brings_them_back(loading):
     assert not hasattr(torch.ops.demo, "add")
     assert repr(ops).endswith(" for sm_80, sm_90a, closed: add, matmul, everything, special, pick>")
     assert str(ops).splitlines()[0].endswith(" for sm_80, sm_90a, closed:")
-    with pytest.raises(UnregisteredOp, match="defined by a library that was closed"):
+    with pytest.raises(BadRegistration, match="defined by a library that was closed"):
         held(X, X)
     with pytest.raises(NotALibrary, match="demo::add has been unregistered, or its library closed"):
         ops.add(X, X)
@@ -293,7 +292,9 @@ def test_close_lets_calls_end(loading, standin):
 def test_two_libraries_with_one_operator_are_refused(loading, dist, tmp_path):
     loading()
     shutil.copytree(dist / "lib", tmp_path / "lib")
-    with pytest.raises(DuplicateOp, match="demo::add is already served by another library") as err:
+    with pytest.raises(
+        BadRegistration, match="demo::add is already served by another library"
+    ) as err:
         opforge.load(tmp_path, host_memory=True, adapter=False)
     assert str(dist.resolve()) in str(err.value)
     assert str(tmp_path.resolve()) in str(err.value)
@@ -303,7 +304,9 @@ def test_two_libraries_with_one_operator_are_refused(loading, dist, tmp_path):
 def test_an_operator_of_somebody_else_is_left_alone(loading):
     library = torch.library.Library("demo", "FRAGMENT")
     library.define("pick(Tensor x) -> Tensor")
-    with pytest.raises(DuplicateOp, match="demo::pick is already registered, and not by opforge"):
+    with pytest.raises(
+        BadRegistration, match="demo::pick is already registered, and not by opforge"
+    ):
         loading()
     library._destroy()
     assert not hasattr(torch.ops.demo, "add")

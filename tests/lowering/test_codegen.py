@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opforge.errors import BadChoice
+from opforge.errors import BadOption
 from opforge.lowering.choices import ChoiceValues
 from opforge.lowering.codegen import (
     FunctionSource,
@@ -261,18 +261,18 @@ def test_raw_values_of_an_enum_are_accepted():
 
 def test_a_value_outside_an_enum_is_refused_with_the_members():
     op = Op(parameter(color("a")), parameter(color("b", Shape, "name")))
-    with pytest.raises(BadChoice) as caught:
+    with pytest.raises(BadOption) as caught:
         op.round_trip("green", Shape.WIDE)
     assert "ns::op (f.py:1), parameter 'a': 'green' is not a value of Color" in str(caught.value)
     assert "pass one of <Color.RED: 'red'>, <Color.BLUE: 'blue'>" in str(caught.value)
-    with pytest.raises(BadChoice, match="parameter 'b'"):
+    with pytest.raises(BadOption, match="parameter 'b'"):
         op.round_trip(Color.RED, (9, 9))
 
 
 def test_a_value_outside_a_literal_is_refused_with_the_values():
     op = Op(parameter(Leaf("p", "str", codec=Codec(("a", "b")))))
     with pytest.raises(
-        BadChoice, match=r"'c' is not a value of Literal(.|\n)*pass one of 'a', 'b'"
+        BadOption, match=r"'c' is not a value of Literal(.|\n)*pass one of 'a', 'b'"
     ):
         op.round_trip("c")
 

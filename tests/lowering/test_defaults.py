@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opforge.errors import BadDefault
+from opforge.errors import BadSignature
 from opforge.lowering.defaults import flatten_default, schema_text
 from opforge.model import MISSING, Codec, Field, Leaf, Record
 from support.processes import environment
@@ -250,7 +250,7 @@ def test_none_for_an_optional_record_clears_flag_and_leaves():
     ],
 )
 def test_a_default_that_is_not_representable_is_refused(node, value, wanted):
-    with pytest.raises(BadDefault) as caught:
+    with pytest.raises(BadSignature) as caught:
         flat(node, value)
     text = str(caught.value)
     assert text.startswith("parameter 'p': the default ")
@@ -262,7 +262,7 @@ def test_a_default_that_is_not_representable_is_refused(node, value, wanted):
 
 def test_a_tensor_default_is_refused_with_how_to_write_it():
     with pytest.raises(
-        BadDefault, match=r"Optional\[Tensor\] = None, and make the tensor in the body"
+        BadSignature, match=r"Optional\[Tensor\] = None, and make the tensor in the body"
     ):
         flat(Leaf("p", "Tensor"), object())
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opforge.errors import GradientCount, GradientField, GradientMisplaced, GradientType
+from opforge.errors import BadGradient, WrongReturn
 from opforge.lowering.gradients import flatten_gradients, fold_needs
 from opforge.model import Field, Leaf, Parameter, Record, Signature
 
@@ -171,7 +171,7 @@ def test_a_list_of_tensors_as_the_only_parameter_takes_a_bare_list():
     ],
 )
 def test_a_wrong_count_is_refused_with_the_right_form(result, count):
-    with pytest.raises(GradientCount) as caught:
+    with pytest.raises(BadGradient) as caught:
         flatten_gradients(FULL, result)
     text = str(caught.value)
     assert f"backward returned {count}, but the op has 3 parameters" in text
@@ -180,20 +180,20 @@ def test_a_wrong_count_is_refused_with_the_right_form(result, count):
 
 
 def test_no_gradients_at_all_for_several_parameters_are_refused():
-    with pytest.raises(GradientCount, match="returned 1 gradient, but the op has 3 parameters"):
+    with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 3 parameters"):
         flatten_gradients(FULL, None)
 
 
 def test_a_tuple_of_the_wrong_length_is_refused_by_name():
     with pytest.raises(
-        GradientCount, match="one gradient per element of t: expected 2, got 3"
+        BadGradient, match="one gradient per element of t: expected 2, got 3"
     ) as caught:
         flatten_gradients(signature(X, TUPLE), (G, (G, H, K)))
     assert caught.value.parameter == "t"
 
 
 def test_a_misspelt_field_is_refused_with_a_close_one():
-    with pytest.raises(GradientField) as caught:
+    with pytest.raises(BadGradient) as caught:
         flatten_gradients(FULL, (G, {"wieght": H}, None))
     text = str(caught.value)
     assert text.startswith("parameter 'cfg': backward returned a gradient for 'wieght'")
@@ -202,17 +202,17 @@ def test_a_misspelt_field_is_refused_with_a_close_one():
 
 
 def test_a_misspelt_field_deep_inside_is_named_by_its_path():
-    with pytest.raises(GradientField, match=r"parameter 'cfg\.inner'.*'bais'"):
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.inner'.*'bais'"):
         flatten_gradients(FULL, (G, {"inner": {"bais": H}}, None))
 
 
 def test_a_misspelt_field_with_none_is_refused_too():
-    with pytest.raises(GradientField, match="'wieght'"):
+    with pytest.raises(BadGradient, match="'wieght'"):
         flatten_gradients(FULL, (G, {"wieght": None}, None))
 
 
 def test_a_gradient_for_an_int_is_refused_by_name():
-    with pytest.raises(GradientMisplaced) as caught:
+    with pytest.raises(BadGradient) as caught:
         flatten_gradients(FULL, (G, None, H))
     text = str(caught.value)
     assert text.startswith("parameter 'n': backward returned a gradient for SymInt n")
@@ -223,7 +223,7 @@ def test_a_gradient_for_an_int_is_refused_by_name():
 
 @pytest.mark.parametrize("grad", [{"scale": G}, Config(G, None, None), {"scale": 1.0}], ids=repr)
 def test_a_gradient_for_a_field_that_is_not_a_tensor_is_refused_by_path(grad):
-    with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.scale'.*float cfg\.scale"):
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.scale'.*float cfg\.scale"):
         flatten_gradients(FULL, (G, grad, None))
 
 
@@ -231,7 +231,7 @@ def test_a_gradient_for_a_field_that_is_not_a_tensor_is_refused_by_path(grad):
     "grad", [1.0, "g", [G], {"a": G}, object()], ids=["float", "str", "list", "dict", "object"]
 )
 def test_something_other_than_a_tensor_for_a_tensor_is_refused_by_name(grad):
-    with pytest.raises(GradientType, match="as the gradient of x") as caught:
+    with pytest.raises(WrongReturn, match="as the gradient of x") as caught:
         flatten_gradients(FULL, (grad, None, None))
     assert caught.value.parameter == "x"
     assert caught.value.fix == "return a tensor or None"
@@ -242,7 +242,7 @@ def test_something_other_than_a_tensor_for_a_tensor_is_refused_by_name(grad):
     "grad", [G, 1.0, (G, H), [G], object()], ids=["tensor", "float", "tuple", "list", "object"]
 )
 def test_something_other_than_its_fields_for_a_record_is_refused_by_name(grad):
-    with pytest.raises(GradientType, match=r"backward returned a \w+ for cfg") as caught:
+    with pytest.raises(WrongReturn, match=r"backward returned a \w+ for cfg") as caught:
         flatten_gradients(FULL, (G, grad, None))
     assert caught.value.parameter == "cfg"
     assert "None, a Config, or a dict of fields" in caught.value.fix
@@ -250,7 +250,7 @@ def test_something_other_than_its_fields_for_a_record_is_refused_by_name(grad):
 
 @pytest.mark.parametrize("grad", [G, {"0": G}, 3], ids=["tensor", "dict", "int"])
 def test_something_other_than_a_tuple_for_a_tuple_is_refused_by_name(grad):
-    with pytest.raises(GradientType, match=r"for t(.|\n)*return None or a tuple of 2"):
+    with pytest.raises(WrongReturn, match=r"for t(.|\n)*return None or a tuple of 2"):
         flatten_gradients(signature(X, TUPLE), (G, grad))
 
 

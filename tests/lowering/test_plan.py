@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opforge.errors import BadOption, NameCollision, UnknownArgument
+from opforge.errors import BadDeclaration, BadOption
 from opforge.lowering.plan import lower, mutated_names, select_tensor
 from opforge.model import MISSING, Codec, Field, Leaf, Parameter, Record, Signature
 
@@ -257,7 +257,7 @@ def test_a_default_that_cannot_be_expressed_is_noted():
 
 def test_a_parameter_and_a_field_that_lower_to_one_name_are_both_named():
     cfg = record("cfg", Config, Field("scale", Leaf("cfg.scale", "float")))
-    with pytest.raises(NameCollision) as caught:
+    with pytest.raises(BadDeclaration) as caught:
         lower(signature(leaf("cfg__scale", "float"), cfg))
     assert "'cfg__scale' and 'cfg.scale' both lower to 'cfg__scale'" in str(caught.value)
     assert "rename one of them" in str(caught.value)
@@ -267,13 +267,13 @@ def test_a_parameter_and_a_field_that_lower_to_one_name_are_both_named():
 def test_two_fields_that_lower_to_one_name_are_both_named():
     inner = Record("a.b", "dataclass", Inner, (Field("c", Leaf("a.b.c", "float")),))
     a = record("a", Config, Field("b", inner), Field("b__c", Leaf("a.b__c", "float")))
-    with pytest.raises(NameCollision, match=r"'a\.b\.c' and 'a\.b__c' both lower to 'a__b__c'"):
+    with pytest.raises(BadDeclaration, match=r"'a\.b\.c' and 'a\.b__c' both lower to 'a__b__c'"):
         lower(signature(a))
 
 
 def test_a_field_called_present_collides_with_the_presence_flag():
     cfg = record("cfg", Config, Field("present", Leaf("cfg.present", "bool")), optional=True)
-    with pytest.raises(NameCollision, match="both lower to 'cfg__present'"):
+    with pytest.raises(BadDeclaration, match="both lower to 'cfg__present'"):
         lower(signature(cfg))
 
 
@@ -283,13 +283,13 @@ def test_a_field_called_present_is_fine_where_there_is_no_flag():
 
 
 def test_names_of_generated_code_are_refused():
-    with pytest.raises(NameCollision, match="'_of_' are reserved for generated code"):
+    with pytest.raises(BadDeclaration, match="'_of_' are reserved for generated code"):
         lower(signature(leaf("_of_x")))
 
 
 def test_a_record_whose_name_makes_its_leaves_look_generated_is_refused():
     cfg = record("_of_cfg", Config, Field("n", Leaf("_of_cfg.n", "SymInt")))
-    with pytest.raises(NameCollision, match="reserved for generated code"):
+    with pytest.raises(BadDeclaration, match="reserved for generated code"):
         lower(signature(cfg))
 
 
@@ -337,7 +337,7 @@ def test_mutated_arguments_are_marked_in_the_schema():
 
 @pytest.mark.parametrize("name", ["y", "cfg.innr", "cfg__scalee", "", "cfg."])
 def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(name):
-    with pytest.raises(UnknownArgument) as caught:
+    with pytest.raises(BadOption) as caught:
         lower(signature(leaf("x"), config()), [name])
     text = str(caught.value)
     assert f"mutates_args names {name!r}, which does not match any parameter" in text
@@ -346,7 +346,7 @@ def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(name):
 
 
 def test_a_misspelt_name_in_mutates_args_is_refused_with_a_close_one():
-    with pytest.raises(UnknownArgument, match="did you mean 'output'"):
+    with pytest.raises(BadOption, match="did you mean 'output'"):
         lower(signature(leaf("x"), leaf("output")), ["ouput"])
 
 
@@ -365,7 +365,7 @@ def test_mutates_args_as_a_bare_string_is_refused_with_a_list_as_the_fix():
 
 
 def test_a_name_in_mutates_args_of_an_op_without_tensors_is_refused():
-    with pytest.raises(UnknownArgument, match="valid names: none, the op takes no tensors"):
+    with pytest.raises(BadOption, match="valid names: none, the op takes no tensors"):
         lower(signature(leaf("n", "SymInt")), ["x"])
 
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from opforge.errors import NoGpu, NoSizes
+from opforge.errors import BadOption, NeedsGpu
 from opforge.measuring.measure import tune
 from opforge.measuring.sizes import parse
 from opforge.native.ir.cases import Launch
@@ -115,16 +115,16 @@ def test_configurations_that_are_close_are_measured_in_turns(tmp_path):
 def test_sizes_as_people_write_them():
     assert parse(["m=1, 16", "n=4096", "m=32"]) == {"m": [1, 16, 32], "n": [4096]}
     for wrong in ("m", "m=", "=4", "m=a", "m=1,,2"):
-        with pytest.raises(NoSizes, match="cannot be read"):
+        with pytest.raises(BadOption, match="cannot be read"):
             parse([wrong])
     for wrong in ("m=-1", "m=0,16"):
-        with pytest.raises(NoSizes, match="below 1, where there is nothing to measure"):
+        with pytest.raises(BadOption, match="below 1, where there is nothing to measure"):
             parse([wrong])
 
 
 @launching.no_gpu
 def test_without_a_gpu(ops, tmp_path):
-    with pytest.raises(NoGpu) as caught:
+    with pytest.raises(NeedsGpu) as caught:
         tune([ops.scale], tmp_path / "t.json", sizes={"n": [1]})
     assert "torch finds none here" in str(caught.value)
     assert not (tmp_path / "t.json").exists()
@@ -148,14 +148,14 @@ def with_gpu(monkeypatch):
 )
 @pytest.mark.usefixtures("with_gpu")
 def test_sizes_that_are_missing_or_wrong(ops, tmp_path, given, said):
-    with pytest.raises(NoSizes) as caught:
+    with pytest.raises(BadOption) as caught:
         tune([ops.scale], tmp_path / "t.json", sizes=given)
     assert said in str(caught.value)
 
 
 @pytest.mark.usefixtures("with_gpu")
 def test_another_gpu_is_refused(ops, tmp_path):
-    with pytest.raises(NoGpu, match=r"the GPU here is sm_90 \(NVIDIA H100\).*for sm_80"):
+    with pytest.raises(NeedsGpu, match=r"the GPU here is sm_90 \(NVIDIA H100\).*for sm_80"):
         tune([ops.scale], tmp_path / "t.json", sizes={"n": [1]}, arch="sm_80")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from opforge.errors import NotARecording
+from opforge.errors import NotServable
 from opforge.recording.model import (
     Missed,
     RecordedChoice,
@@ -86,15 +86,15 @@ def forged(**changes):
     ],
 )
 def test_what_is_not_a_recording_is_refused(text, said):
-    with pytest.raises(NotARecording) as caught:
+    with pytest.raises(NotServable) as caught:
         parse(text, "x.json")
     assert said in str(caught.value)
     assert "fix: record again with `opforge record" in str(caught.value)
 
 
 def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path):
-    with pytest.raises(NotARecording, match=r"gone\.json does not exist"):
+    with pytest.raises(NotServable, match=r"gone\.json does not exist"):
         read(tmp_path / "gone.json")
     (tmp_path / "a.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(NotARecording, match=r"a\.json is not text"):
+    with pytest.raises(NotServable, match=r"a\.json is not text"):
         read(tmp_path / "a.json")

@@ -10,12 +10,9 @@ from torch.autograd import gradcheck
 
 import opforge
 from opforge.errors import (
+    BadGradient,
     BadOption,
-    GradientCount,
-    GradientField,
-    GradientMisplaced,
-    GradientShape,
-    GradientType,
+    WrongReturn,
 )
 from opforge.notebook import counted
 
@@ -225,7 +222,7 @@ def test_a_gradient_for_an_int_parameter_is_refused_by_name(op_name):
     def op(x: Tensor, count: int) -> Tensor:
         return x * count
 
-    with pytest.raises(GradientMisplaced) as caught:
+    with pytest.raises(BadGradient) as caught:
         op(leaf(2), 3).sum().backward()
     text = str(caught.value)
     assert name in text
@@ -237,13 +234,13 @@ def test_a_gradient_for_an_int_parameter_is_refused_by_name(op_name):
 
 def test_a_gradient_for_an_int_field_is_refused_by_name(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, {"weight": g, "count": g}))
-    with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.count'.*not differentiable"):
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.count'.*not differentiable"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
 def test_a_number_in_a_dict_for_a_float_field_is_refused_by_name(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, {"scale": 1.0}))
-    with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.scale'"):
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.scale'"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
@@ -255,7 +252,7 @@ def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(GradientCount) as caught:
+    with pytest.raises(BadGradient) as caught:
         op(leaf(2), leaf(2)).sum().backward()
     text = str(caught.value)
     assert name in text
@@ -305,7 +302,7 @@ def test_gradients_of_defaults_may_be_left_out_beside_lists_and_records(op_name)
 
 def test_the_gradient_of_a_default_that_needs_one_may_not_be_left_out(op_name):
     op = shifted(op_name(), lambda ctx, g: g * 2)
-    with pytest.raises(GradientCount, match="returned 1 gradient, but the op has 3"):
+    with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 3"):
         op(leaf(2), leaf(2)).sum().backward()
 
 
@@ -314,7 +311,7 @@ def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(GradientCount, match="returned 1 gradient, but the op has 2 par"):
+    with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 2 par"):
         op(leaf(2), leaf(2)).sum().backward()
 
 
@@ -323,7 +320,7 @@ def test_a_wrong_number_of_gradients_for_a_tuple_is_refused_by_name(op_name):
     def op(x: Tensor, pair: tuple[Tensor, Tensor]) -> Tensor:
         return x + pair[0] + pair[1]
 
-    with pytest.raises(GradientCount, match=r"'pair'.*element of pair: expected 2, got 3"):
+    with pytest.raises(BadGradient, match=r"'pair'.*element of pair: expected 2, got 3"):
         op(leaf(2), (leaf(2), leaf(2))).sum().backward()
 
 
@@ -334,7 +331,7 @@ def test_a_gradient_of_the_wrong_shape_is_refused_by_name(op_name):
     def op(x: Tensor, other: Tensor) -> Tensor:
         return x + other
 
-    with pytest.raises(GradientShape) as caught:
+    with pytest.raises(BadGradient) as caught:
         op(leaf(2), leaf(2)).sum().backward()
     text = str(caught.value)
     assert name in text
@@ -344,14 +341,14 @@ def test_a_gradient_of_the_wrong_shape_is_refused_by_name(op_name):
 
 def test_a_gradient_of_the_wrong_shape_for_a_field_is_refused_by_name(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, {"weight": torch.ones(5)}))
-    with pytest.raises(GradientShape, match=r"parameter 'cfg\.weight'.*shape \(5,\)"):
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.weight'.*shape \(5,\)"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
 def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     name = op_name()
     affine = affine_with(lambda: name, lambda ctx, g: (g, {"wieght": g}))
-    with pytest.raises(GradientField) as caught:
+    with pytest.raises(BadGradient) as caught:
         affine(leaf(2), Weights(leaf(2))).sum().backward()
     text = str(caught.value)
     assert name in text
@@ -362,7 +359,7 @@ def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
 
 def test_an_object_without_fields_is_not_a_gradient_of_a_record(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, object()))
-    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a object for cfg"):
+    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a object for cfg"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
@@ -371,13 +368,13 @@ def test_a_tuple_of_two_gradients_for_one_record_is_refused_not_guessed(op_name)
     def op(cfg: Weights) -> Tensor:
         return cfg.weight * 2
 
-    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a tuple for cfg"):
+    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a tuple for cfg"):
         op(Weights(leaf(2))).sum().backward()
 
 
 def test_a_bare_tensor_is_not_a_gradient_of_a_record(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, g))
-    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a Tensor for cfg"):
+    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a Tensor for cfg"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
@@ -386,7 +383,7 @@ def test_a_number_is_not_a_gradient_of_a_tensor(op_name):
     def op(x: Tensor) -> Tensor:
         return x + 1
 
-    with pytest.raises(GradientType, match=r"parameter 'x'.*returned a float as the gradient of x"):
+    with pytest.raises(WrongReturn, match=r"parameter 'x'.*returned a float as the gradient of x"):
         op(leaf(2)).sum().backward()
 
 
@@ -407,7 +404,7 @@ def test_a_mistake_is_refused_under_torch_func_grad_too(op_name):
     def op(x: Tensor, count: int) -> Tensor:
         return (x * count).sum()
 
-    with pytest.raises(GradientMisplaced, match="parameter 'count'"):
+    with pytest.raises(BadGradient, match="parameter 'count'"):
         torch.func.grad(op)(torch.ones(2), 3)
 
 

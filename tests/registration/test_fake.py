@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import opforge
 from opforge.errors import (
-    FakeMismatch,
-    FakeUnknown,
+    UnsupportedBody,
+    WrongResult,
     WrongReturn,
 )
 
@@ -157,7 +157,7 @@ def test_a_listed_fake_is_verified_by_the_first_real_call(op_name):
         return torch.ones(7)
 
     with pytest.raises(
-        FakeMismatch, match=r"listed to look like x.*shape \(7,\), expected \(2,\)"
+        WrongResult, match=r"listed to look like x.*shape \(7,\), expected \(2,\)"
     ) as caught:
         op(torch.ones(2))
     assert name in str(caught.value)
@@ -270,7 +270,7 @@ def test_an_output_without_an_input_to_look_like_is_an_error_with_the_reason(op_
     def op(x: Tensor) -> tuple[Tensor, Tensor]:
         return numpy_body(x), numpy_body(x)
 
-    with pytest.raises(FakeUnknown) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         on_fakes(op, torch.ones(2))
     text = str(caught.value)
     assert name in text
@@ -285,7 +285,7 @@ def test_a_list_output_is_never_assumed(op_name):
     def op(x: Tensor) -> list[Tensor]:
         return [numpy_body(x)]
 
-    with pytest.raises(FakeUnknown, match=r"Tensor\[\]"):
+    with pytest.raises(UnsupportedBody, match=r"Tensor\[\]"):
         on_fakes(op, torch.ones(2))
 
 
@@ -294,7 +294,7 @@ def test_too_few_tensors_in_a_list_is_an_error(op_name):
     def op(items: list[Tensor]) -> tuple[Tensor, Tensor]:
         return numpy_body(items[0]), numpy_body(items[0])
 
-    with pytest.raises(FakeUnknown, match="2 outputs, but only 1 tensor inputs"):
+    with pytest.raises(UnsupportedBody, match="2 outputs, but only 1 tensor inputs"):
         on_fakes(op, [torch.ones(2)])
 
 
@@ -389,7 +389,7 @@ def mismatching(op_name, body):
 )
 def test_the_first_real_call_finds_a_wrong(op_name, body, difference):
     name, op = mismatching(op_name, body)
-    with pytest.raises(FakeMismatch) as caught:
+    with pytest.raises(WrongResult) as caught:
         op(torch.ones(2, 3))
     text = str(caught.value)
     assert name in text
@@ -420,14 +420,14 @@ def test_a_tensor_where_none_was_assumed_is_found(op_name):
         return None
 
     on_fakes(op, torch.ones(2))
-    with pytest.raises(FakeMismatch, match="got NoneType, expected Tensor"):
+    with pytest.raises(WrongResult, match="got NoneType, expected Tensor"):
         op(torch.ones(2))
 
 
 def test_a_wrong_assumption_is_found_every_time(op_name):
     _, op = mismatching(op_name, lambda x: torch.ones(6))
     for _ in range(3):
-        with pytest.raises(FakeMismatch):
+        with pytest.raises(WrongResult):
             op(torch.ones(2, 3))
 
 
@@ -439,7 +439,7 @@ def test_a_real_call_before_the_assumption_does_not_count(op_name):
 
     op(torch.ones(2, 3))
     on_fakes(op, torch.ones(2, 3))
-    with pytest.raises(FakeMismatch):
+    with pytest.raises(WrongResult):
         op(torch.ones(2, 3))
 
 
@@ -449,7 +449,7 @@ def test_the_second_output_is_verified_too(op_name):
         return numpy_body(x), torch.ones(9)
 
     on_fakes(op, torch.ones(2), torch.ones(3))
-    with pytest.raises(FakeMismatch, match=r"output 1 .*shape \(9,\), expected \(3,\)"):
+    with pytest.raises(WrongResult, match=r"output 1 .*shape \(9,\), expected \(3,\)"):
         op(torch.ones(2), torch.ones(3))
 
 
@@ -459,7 +459,7 @@ def test_a_compiled_call_verifies_as_well(op_name):
         x.numpy()
         return torch.ones(6)
 
-    with pytest.raises(FakeMismatch, match=r"shape \(6,\), expected \(2, 3\)"):
+    with pytest.raises(WrongResult, match=r"shape \(6,\), expected \(2, 3\)"):
         torch.compile(op, backend="aot_eager", fullgraph=True)(torch.ones(2, 3))
 
 
@@ -471,7 +471,7 @@ def test_an_op_with_a_backward_verifies_as_well(op_name, grad):
         return torch.ones(6)
 
     on_fakes(op, torch.ones(2, 3))
-    with pytest.raises(FakeMismatch):
+    with pytest.raises(WrongResult):
         op(torch.ones(2, 3, requires_grad=grad))
 
 
@@ -482,7 +482,7 @@ def test_an_op_without_a_backward_verifies_when_an_input_requires_grad(op_name):
         return torch.ones(6)
 
     on_fakes(op, torch.ones(2, 3))
-    with pytest.raises(FakeMismatch):
+    with pytest.raises(WrongResult):
         op(torch.ones(2, 3, requires_grad=True))
 
 
@@ -494,7 +494,7 @@ def test_strides_of_a_permuted_input_are_part_of_the_assumption(op_name):
 
     permuted = torch.ones(3, 2).t()
     assert on_fakes(op, permuted).stride() == (1, 2)
-    with pytest.raises(FakeMismatch, match=r"strides \(3, 1\), expected \(1, 2\)"):
+    with pytest.raises(WrongResult, match=r"strides \(3, 1\), expected \(1, 2\)"):
         op(permuted)
 
 
@@ -515,7 +515,7 @@ def test_a_listed_parameter_that_is_absent_is_a_clear_error(op_name):
     def op(x: Tensor, y: Tensor | None = None) -> Tensor:
         return numpy_body(x)
 
-    with pytest.raises((FakeUnknown, FakeMismatch)) as caught:
+    with pytest.raises((UnsupportedBody, WrongResult)) as caught:
         on_fakes(op, torch.ones(2))
     assert name in str(caught.value)
 
@@ -568,7 +568,7 @@ def test_an_assumption_is_verified_for_every_kind_of_input(op_name):
 
     compiled = torch.compile(lambda x: single(x) + 1, backend="aot_eager", fullgraph=True)
     compiled(torch.ones(2))
-    with pytest.raises(FakeMismatch, match=r"dtype torch\.float32, expected torch\.float64"):
+    with pytest.raises(WrongResult, match=r"dtype torch\.float32, expected torch\.float64"):
         compiled(torch.ones(2, dtype=torch.float64))
     compiled(torch.ones(2))
 
@@ -593,7 +593,7 @@ def test_a_body_that_keeps_a_tensor_of_a_trace_is_refused_with_a_fake_as_the_fix
     def rope(x: Tensor) -> Tensor:
         return x * kept.setdefault("table", torch.arange(3.0))
 
-    with pytest.raises(FakeUnknown, match="keeps tensors between calls") as caught:
+    with pytest.raises(UnsupportedBody, match="keeps tensors between calls") as caught:
         torch.compile(rope, backend="aot_eager", fullgraph=True)(torch.ones(2, 3))
     assert name in str(caught.value)
     assert "give fake=" in str(caught.value)

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import opforge
-from opforge.errors import GradientShape
+from opforge.errors import BadGradient
 
 Tensor = torch.Tensor
 
@@ -93,7 +93,7 @@ def test_a_wrong_number_of_gradients_for_a_list_is_refused_by_name(op_name):
     def op(items: list[Tensor]) -> Tensor:
         return items[0] + items[1]
 
-    with pytest.raises(GradientShape) as caught:
+    with pytest.raises(BadGradient) as caught:
         op([leaf(2), leaf(2)]).sum().backward()
     assert name in str(caught.value)
     assert "must return a list of 2 gradients for items" in str(caught.value)
@@ -104,7 +104,7 @@ def test_a_wrong_shape_in_a_list_of_gradients_is_refused_by_name(op_name):
     def op(items: list[Tensor]) -> Tensor:
         return items[0] + items[1]
 
-    with pytest.raises(GradientShape, match=r"parameter 'items'.*shape \(9,\)"):
+    with pytest.raises(BadGradient, match=r"parameter 'items'.*shape \(9,\)"):
         op([leaf(2), leaf(2)]).sum().backward()
 
 

@@ -11,7 +11,7 @@ from torch.library import wrap_triton
 from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
-from opforge.errors import CannotCapture, MissingBackward, NeedsGpu
+from opforge.errors import MissingBackward, NeedsGpu, UnsupportedBody
 from opforge.registry import registry
 from support import launching
 from support.launching import (
@@ -581,7 +581,7 @@ def test_nothing_of_a_body_that_could_not_be_traced_stays_in_the_graph(op_name):
 
 def test_a_body_that_has_to_be_traced_and_reads_on_the_host_is_refused(op_name):
     op = opforge.op(op_name(), mode="triton_op")(branches_on_a_value)
-    with pytest.raises(CannotCapture, match=rf"{__file__}:\d+.*\n.*mode='custom_op'.*fake="):
+    with pytest.raises(UnsupportedBody, match=rf"{__file__}:\d+.*\n.*mode='custom_op'.*fake="):
         graph_of(op, x, torch.ones(1))
 
 
@@ -591,7 +591,7 @@ def test_a_body_that_wrote_before_it_reads_on_the_host_is_refused(op_name):
         scale.add_(1)
         return branches_on_a_value(x, scale)
 
-    with pytest.raises(CannotCapture, match="mode='custom_op'"):
+    with pytest.raises(UnsupportedBody, match="mode='custom_op'"):
         graph_of(op, x, torch.ones(1))
 
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 import opforge
-from opforge.errors import OpforgeWarning, UndeclaredWrite
+from opforge.errors import OpforgeWarning, WrongResult
 from support.launching import (
     blocks,
     compiled_graph_of,
@@ -40,7 +40,7 @@ def refusal(op_name):
     def refuse(body, *args, **options):
         name = op_name()
         op = opforge.op(body, name=name, **options)
-        with pytest.raises(UndeclaredWrite) as caught:
+        with pytest.raises(WrongResult) as caught:
             graph_of(op, *(args or (x,)))
         assert isinstance(caught.value, RuntimeError)
         assert f"{name} ({__file__}:{body.__code__.co_firstlineno})" in str(caught.value)
@@ -115,7 +115,7 @@ def test_a_field_is_named_by_its_path(op_name):
         double_in_place[(8,)](state.total, x.numel(), BLOCK=128)
         return x + 1
 
-    with pytest.raises(UndeclaredWrite, match=r"writes to 'state\.total'") as caught:
+    with pytest.raises(WrongResult, match=r"writes to 'state\.total'") as caught:
         graph_of(lambda x, y, z: op(x, State(y, z)), x, x, x)
     assert "mutates_args=['state.step', 'state.total']" in str(caught.value)
 
@@ -126,7 +126,7 @@ def test_a_tensor_of_a_list_is_named_by_the_list(op_name):
         double_in_place[(8,)](xs[1], 100, BLOCK=128)
         return xs[0] + 1
 
-    with pytest.raises(UndeclaredWrite, match="writes to 'xs'"):
+    with pytest.raises(WrongResult, match="writes to 'xs'"):
         graph_of(lambda x, y: op([x, y]), x, x)
 
 
@@ -325,7 +325,7 @@ def test_a_known_write_is_refused_even_beside_an_assumed_one(op_name):
 
     with (
         pytest.warns(OpforgeWarning, match="kernel impure"),
-        pytest.raises(UndeclaredWrite, match=r"kernel double_in_place .* writes to 'y'"),
+        pytest.raises(WrongResult, match=r"kernel double_in_place .* writes to 'y'"),
     ):
         graph_of(op, x, x)
 

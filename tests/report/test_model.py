@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from opforge.errors import BadReport
+from opforge.errors import BadOption
 from opforge.report.model import from_content
 from opforge.report.read import read_all
 
@@ -32,13 +32,13 @@ def test_nothing_launched_is_not_the_same_as_nobody_looked(dist):
 
 
 def test_another_format_is_refused(content):
-    with pytest.raises(BadReport, match=r"old\.json has format 9, but this opforge reads 1"):
+    with pytest.raises(BadOption, match=r"old\.json has format 9, but this opforge reads 1"):
         from_content({**content, "opforge_report": 9}, "old.json")
 
 
 def test_a_wrong_field_is_named(content):
     content["builds"][0]["variants"][1]["images"][0]["spills"] = -3
-    with pytest.raises(BadReport) as raised:
+    with pytest.raises(BadOption) as raised:
         from_content(content, "old.json")
     assert "found: builds[0].variants[1].images[0].spills is -3, expected 0 to" in str(raised.value)
     assert "fix: write it again with `opforge report FOLDER -o report.json`" in str(raised.value)

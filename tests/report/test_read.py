@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opforge.errors import BadReport, BadTuning, NotALibrary
+from opforge.errors import BadOption, NotALibrary
 from opforge.report.model import Launched
 from opforge.report.read import read_all
 
@@ -76,7 +76,7 @@ def test_a_check_of_nothing_is_refused(content, tmp_path):
     )
 
 
-def refused(content, tmp_path, error=BadReport):
+def refused(content, tmp_path, error=BadOption):
     file = tmp_path / "given.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(error) as raised:
@@ -88,7 +88,7 @@ KINDS = "give JSON of `opforge serve --counts`, `opforge.served().to_json()`, `o
 
 
 def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(BadReport, match=r"there is no .*nowhere\n  fix: give a folder"):
+    with pytest.raises(BadOption, match=r"there is no .*nowhere\n  fix: give a folder"):
         read_all([str(tmp_path / "nowhere")])
 
 
@@ -129,7 +129,7 @@ def test_a_binary_that_is_not_of_a_build_is_refused(tmp_path):
 def test_a_wheel_is_refused(tmp_path):
     wheel = tmp_path / "fresh-1.0-py3-none-any.whl"
     wheel.write_bytes(b"PK\x03\x04\xff")
-    with pytest.raises(BadReport) as raised:
+    with pytest.raises(BadOption) as raised:
         read_all([str(wheel)])
     assert str(raised.value) == (
         f"{wheel} is a wheel, and its files are packed\n"
@@ -145,7 +145,7 @@ def test_text_that_is_not_json_is_refused(tmp_path):
 
 def test_bytes_that_are_not_text_are_refused(tmp_path):
     (tmp_path / "given.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadReport, match="is not text"):
+    with pytest.raises(BadOption, match="is not text"):
         read_all([str(tmp_path / "given.json")])
 
 
@@ -168,7 +168,7 @@ def test_a_recording_is_to_be_built_first(tmp_path):
 def test_a_tuning_table_with_wrong_fields_names_them(tmp_path):
     block = {"kernel": "k", "source": "s", "arch": "sm_90", "dtypes": [], "key": ["n"]}
     table = {"format": 1, "kernels": [{**block, "rows": [{"at": [1], "config": {}, "us": "x"}]}]}
-    said = refused(table, tmp_path, BadTuning)
+    said = refused(table, tmp_path, BadOption)
     assert "kernels[0] cannot be read\n  found: rows[0].us is 'x', expected float" in said
     assert "opforge tune" in said
 
@@ -208,6 +208,6 @@ def test_a_check_with_wrong_fields_names_them(row, found, tmp_path):
 
 def test_three_builds_cannot_be_compared(dist):
     with pytest.raises(
-        BadReport, match=r"3 builds cannot be compared(.|\n)*the old one and the new"
+        BadOption, match=r"3 builds cannot be compared(.|\n)*the old one and the new"
     ):
         read_all([str(dist)] * 3)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from opforge._compat import compiling
 from opforge.cli import main
-from opforge.errors import KernelFailed, KernelNotFound, NotServable
+from opforge.errors import BuildFailed, NotFound, NotServable
 from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
 from opforge.report.served import read_served
@@ -339,9 +339,9 @@ def test_a_gluon_kernel_is_served(tmp_path):
 
 
 def test_a_build_of_which_nothing_is_left_fails(tmp_path):
-    with pytest.raises(KernelNotFound, match="there is nothing to build"):
+    with pytest.raises(NotFound, match="there is nothing to build"):
         build(Recording(), tmp_path / "kernels", archs=["sm_80"])
-    with pytest.raises(KernelFailed, match="launch_pdl=True"):
+    with pytest.raises(BuildFailed, match="launch_pdl=True"):
         build(
             recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, launch_pdl=True)),
             tmp_path / "kernels",

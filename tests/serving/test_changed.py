@@ -10,7 +10,7 @@ import triton
 from triton.runtime.jit import JITFunction
 
 import opforge
-from opforge.errors import KernelChanged, NotServed, OpforgeWarning
+from opforge.errors import NotFound, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.served_folder import ServedFolder
@@ -133,7 +133,7 @@ def test_a_value_that_is_another_is_noticed(files, server, name, then, now):
     library = imported(files)
     assert all(is_served(server, getattr(library, name)) for name in KERNELS)
     library = imported(files, *(text.replace(then, now) for text in (LIBRARY, CONFIG)))
-    with pytest.raises(KernelChanged, match="has been edited"):
+    with pytest.raises(NotFound, match="has been edited"):
         server.kernel_of(getattr(library, name))
     others = [other for other in KERNELS if other != name]
     assert all(is_served(server, getattr(library, other)) for other in others)
@@ -226,7 +226,7 @@ def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_pa
     plain = recorded(library.by_alias[(1,)])
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
     exact = recorded(library.by_alias[(1,)])
-    with pytest.raises(KernelChanged) as caught:
+    with pytest.raises(NotFound) as caught:
         build(plain, tmp_path / "kernels", archs=["sm_80"])
     assert (
         "by_alias was recorded with a different TRITON_F32_DEFAULT, "
@@ -239,7 +239,7 @@ def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_pa
     assert len(done.manifest.kernels) == len(done.notes) == 1
     assert is_served(ServedFolder(done.folder, strict=True, tune_missing=False), library.by_alias)
     monkeypatch.delenv("TRITON_F32_DEFAULT")
-    with pytest.raises(KernelChanged, match="fix: build with TRITON_F32_DEFAULT=ieee"):
+    with pytest.raises(NotFound, match="fix: build with TRITON_F32_DEFAULT=ieee"):
         build(exact, tmp_path / "others", archs=["sm_80"])
     kernel = ServedFolder(done.folder, strict=True, tune_missing=False).kernel_of(library.by_alias)
     with pytest.raises(NotServed, match=r"is not set, but was 'ieee' when .* was built"):

@@ -14,7 +14,7 @@ from torch._inductor.codecache import PyCodeCache
 import opforge
 from opforge._compat import settings
 from opforge._compat.kernel_hash import digest
-from opforge.errors import KernelChanged, KernelNotFound
+from opforge.errors import NotFound
 from opforge.recording.model import RecordedKernel, parse, read
 from opforge.serving.find import find, find_function
 from opforge.serving.plan import plan
@@ -73,10 +73,10 @@ def test_a_folder_that_a_package_puts_on_the_path_is_searched(package):
     kernel = RecordedKernel(
         "oddhopper.mm", "wrapped", "another source", "", settings=settings.current()
     )
-    with pytest.raises(KernelNotFound, match="No module named 'oddhopper'"):
+    with pytest.raises(NotFound, match="No module named 'oddhopper'"):
         find(kernel)
     path = (str(package / "vendors"),)
-    with pytest.raises(KernelChanged, match="has been edited") as caught:
+    with pytest.raises(NotFound, match="has been edited") as caught:
         find(replace(kernel, path=path))
     assert "wrapped is not the kernel that was recorded" in str(caught.value)
     assert path[0] not in sys.path
@@ -86,7 +86,7 @@ def test_a_module_that_makes_tensors_on_a_gpu_is_imported_without_one(package):
     kernel = RecordedKernel(
         "odd.tables", "kernel", "another source", "", settings=settings.current()
     )
-    with opforge.target("sm_90"), pytest.raises(KernelChanged, match="has been edited"):
+    with opforge.target("sm_90"), pytest.raises(NotFound, match="has been edited"):
         find(kernel)
     module = sys.modules["odd.tables"]
     assert (module.halves.device.type, module.halves.dtype) == ("cuda", torch.float16)
@@ -155,14 +155,14 @@ def test_scripts_that_a_program_loads_by_their_files_are_found(tmp_path):
 
 
 def test_a_package_that_fails_is_told(package):
-    with pytest.raises(KernelNotFound) as caught:
+    with pytest.raises(NotFound) as caught:
         find_function("odd.broken:kernel", "", f"{package}/broken.py:1")
     assert "found: AssertionError: no GPU" in str(caught.value)
     assert "odd.broken:kernel was recorded, but cannot be imported" in str(caught.value)
 
 
 def test_a_module_that_is_not_there(package):
-    with pytest.raises(KernelNotFound, match="No module named 'nowhere'"):
+    with pytest.raises(NotFound, match="No module named 'nowhere'"):
         find_function("nowhere.at:all", "", "/nowhere/at.py:1")
 
 
@@ -189,12 +189,12 @@ def kernel(x_ptr):
 def test_a_script_that_cannot_be_imported_is_not_found(tmp_path, more, found):
     script = tmp_path / "odd_script.py"
     script.write_text(SCRIPT.format(more=more))
-    with pytest.raises(KernelNotFound) as caught:
+    with pytest.raises(NotFound) as caught:
         find_function(f"{script}:kernel", "")
     assert f"found: {found}" in str(caught.value)
     assert 'below `if __name__ == "__main__":`' in str(caught.value)
     script.unlink()
-    with pytest.raises(KernelNotFound, match="there is no file"):
+    with pytest.raises(NotFound, match="there is no file"):
         find_function(f"{script}:kernel", "")
 
 
@@ -202,7 +202,7 @@ def test_a_script_sees_no_arguments_of_the_build(tmp_path, monkeypatch):
     script = tmp_path / "odd_arguments.py"
     script.write_text(SCRIPT.format(more="import argparse; argparse.ArgumentParser().parse_args()"))
     monkeypatch.setattr(sys, "argv", ["opforge", "build", "launches.json", "-o", "kernels"])
-    with pytest.raises(KernelChanged):
+    with pytest.raises(NotFound):
         find_function(f"{script}:kernel", "another source")
     assert sys.argv[1] == "build"
     del sys.modules["odd_arguments"]
@@ -218,7 +218,7 @@ if child == 0:
 STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
     script.write_text(SCRIPT.format(more=forks))
-    with pytest.raises(KernelChanged):
+    with pytest.raises(NotFound):
         find_function(f"{script}:kernel", "another source")
     assert sys.modules.pop("odd_fork").STATUS == 7
 
@@ -229,7 +229,7 @@ STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 def test_a_kernel_that_has_another_name_than_its_function_is_found(tmp_path, kept):
     script = tmp_path / "odd_names.py"
     script.write_text(f"import triton\n\ndef impl(x_ptr):\n    pass\n\n{kept}\n")
-    with pytest.raises(KernelChanged):
+    with pytest.raises(NotFound):
         find_function(f"{script}:impl", "another source")
     module = sys.modules["odd_names"]
     (kernel,) = [module.renamed] if hasattr(module, "renamed") else module.KERNELS[1]

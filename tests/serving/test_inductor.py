@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
 from opforge import _compat
-from opforge.errors import KernelChanged, KernelNotFound, NotServed, OpforgeWarning
+from opforge.errors import NotFound, NotServed, OpforgeWarning
 from opforge.recording.model import Recording
 from opforge.serving import serve as serving
 from opforge.serving.build import build
@@ -385,21 +385,21 @@ def test_what_a_text_imports_is_compared(gpu, recording, config, tmp_path, monke
     config.FACTOR = 20
     with pytest.raises(NotServed, match="when something that scale_kernel uses was another"):
         compiled("scale_kernel", text)
-    with pytest.raises(KernelChanged, match="something that it uses has been edited"):
+    with pytest.raises(NotFound, match="something that it uses has been edited"):
         find(session.recording.kernels[0])
 
 
 def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):
     kernel = recording.kernels[0]
     monkeypatch.setattr("opforge._compat.inductor_kernels._helpers", lambda: "another")
-    with pytest.raises(KernelChanged, match="calls functions of a different torch"):
+    with pytest.raises(NotFound, match="calls functions of a different torch"):
         find(kernel)
 
 
 def test_a_text_that_does_not_run_is_told(recording):
     text = "import a_module_that_is_not_there\n"
     source = _compat.inductor_kernels.Printed("k", text).source
-    with pytest.raises(KernelNotFound, match="cannot be run") as caught:
+    with pytest.raises(NotFound, match="cannot be run") as caught:
         find(replace(recording.kernels[0], name="k", text=text, source=source))
     assert "No module named 'a_module_that_is_not_there'" in str(caught.value)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from opforge._compat import kernel_hash
-from opforge.errors import KernelChanged, KernelNotFound, NotARecording
+from opforge.errors import NotFound, NotServable
 from opforge.recording.model import RecordedChoice, Recording, parse
 from opforge.serving.plan import most_specialized_first, plan
 from opforge.serving.widen import parse_widening
@@ -124,10 +124,10 @@ def test_a_parameter_of_an_odd_type_is_noted():
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"source": "0" * 64}, KernelChanged, "combine is not the kernel that was recorded"),
-        ({"name": "gone"}, KernelNotFound, "served_kernels:gone was recorded, but cannot be"),
-        ({"module": "no.such"}, KernelNotFound, "ModuleNotFoundError: No module named 'no'"),
-        ({"name": "recorded"}, KernelNotFound, "recorded is not a @triton.jit function"),
+        ({"source": "0" * 64}, NotFound, "combine is not the kernel that was recorded"),
+        ({"name": "gone"}, NotFound, "served_kernels:gone was recorded, but cannot be"),
+        ({"module": "no.such"}, NotFound, "ModuleNotFoundError: No module named 'no'"),
+        ({"name": "recorded"}, NotFound, "recorded is not a @triton.jit function"),
     ],
 )
 def test_a_kernel_must_be_the_recorded_one(change, error, said):
@@ -146,7 +146,7 @@ def test_a_kernel_that_a_function_makes_is_made_again():
     read = parse(recording.to_json(), "launches.json").kernels[0]
     changed = dict(read.inside.closure) | {"more": {"constexpr": 3.5}}
     edited = replace(read, inside=replace(read.inside, closure=tuple(changed.items())))
-    with pytest.raises(KernelChanged, match="is not the kernel that was recorded"):
+    with pytest.raises(NotFound, match="is not the kernel that was recorded"):
         plan(Recording((edited,)))
 
 
@@ -198,7 +198,7 @@ def test_a_script_that_fails_is_run_once(tmp_path):
 def test_an_edited_recording_is_refused(change, said):
     (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)).kernels
     variant = replace(kernel.variants[0], **change)
-    with pytest.raises(NotARecording) as caught:
+    with pytest.raises(NotServable) as caught:
         plan(Recording((replace(kernel, variants=(variant,)),)))
     assert said in str(caught.value)
     assert "combine" in str(caught.value)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from opforge.errors import BadReport
+from opforge.errors import BadOption
 from opforge.serving.report import Served, from_content
 
 SERVED = Served({"m:add": 5, "m:mul": 2}, {"m:add": 1}, {("m:odd", "it was edited"): 3})
@@ -27,7 +27,7 @@ def test_the_json_has_every_count_and_is_read_again():
     ],
 )
 def test_a_wrong_field_is_named(change, found):
-    with pytest.raises(BadReport) as raised:
+    with pytest.raises(BadOption) as raised:
         from_content({**json.loads(SERVED.to_json()), **change}, "counts.json")
     assert str(raised.value) == (
         f"counts.json cannot be read\n  found: {found}\n"
@@ -36,5 +36,5 @@ def test_a_wrong_field_is_named(change, found):
 
 
 def test_another_format_is_refused():
-    with pytest.raises(BadReport, match=r"counts\.json has format 2, but this opforge reads 1"):
+    with pytest.raises(BadOption, match=r"counts\.json has format 2, but this opforge reads 1"):
         from_content({"served_format": 2}, "counts.json")

@@ -26,7 +26,7 @@ from triton.runtime.jit import JITFunction, KernelInterface
 import opforge
 from opforge._compat import kernel_hash, patches
 from opforge.cli import main
-from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
+from opforge.errors import NotFound, NotServable, NotServed, OpforgeWarning, Untrusted
 from opforge.native.artifacts.hashes import sign
 from opforge.report.read import read_all
 from opforge.serving import serve as serving
@@ -511,7 +511,7 @@ def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(d
         scaling(factor)[(1,)](x, 8, 64)
         own = images[kernel_hash.digest(scaling(factor))]
         assert launched.pop() in {image.sha256 for v in own for image in v.images}
-    with pytest.raises(KernelChanged):
+    with pytest.raises(NotFound):
         scaling(4)[(1,)](x, 8, 64)
 
 
@@ -708,7 +708,7 @@ def test_an_edited_kernel_is_not_served(gpu, jit, folder, monkeypatch):
         combine[(1,)](x, x, x, 8, BLOCK=64)
     assert len(jit) == 1
     opforge.serve(folder, strict=True)
-    with pytest.raises(KernelChanged, match="has been edited"):
+    with pytest.raises(NotFound, match="has been edited"):
         combine[(1,)](x, x, x, 8, BLOCK=64)
 
 

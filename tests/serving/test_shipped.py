@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import opforge
 from opforge.cli import main
-from opforge.errors import BadLibraryName, BadOption, NotServable, Untrusted
+from opforge.errors import BadOption, NotServable, Untrusted
 from opforge.serving.build import build
 from opforge.shipping.command import run
 from support.served_folders import interpret
@@ -114,7 +114,7 @@ def test_its_platform_is_auditwheels_verdict(folder, tmp_path):
 
 
 def test_a_folder_that_has_the_name_of_a_package_needs_another(folder, tmp_path):
-    with pytest.raises(BadLibraryName) as caught:
+    with pytest.raises(BadOption) as caught:
         run(str(folder), str(tmp_path), "1")
     assert str(caught.value) == (
         "a Python package cannot be named kernels, after its folder: it would overwrite or hide "

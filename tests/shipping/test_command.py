@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from opforge.cli import main
 from opforge.errors import (
-    BadLibraryName,
     BadOption,
     NotALibrary,
     OutputNotWritable,
@@ -245,7 +244,7 @@ def test_a_library_without_torch_operators_is_refused(dist, tmp_path):
 
 def test_a_name_that_another_package_has_is_refused(dist, tmp_path):
     folder = build(library("numpy"), tmp_path / "dist", dist)
-    error = refused(folder, BadLibraryName, tmp_path)
+    error = refused(folder, BadOption, tmp_path)
     why = "it would overwrite or hide the package of NumPy"
     assert error.what == f"a Python package cannot be named numpy: {why}"
     assert error.fix == "build the library with another --name"
@@ -253,7 +252,7 @@ def test_a_name_that_another_package_has_is_refused(dist, tmp_path):
 
 @pytest.mark.parametrize("name", ["Torch", "pip", "TVM_FFI", "tvm__ffi", "setuptools"])
 def test_names_are_compared_as_pip_does(name):
-    with pytest.raises(BadLibraryName, match="it would overwrite or hide the package of"):
+    with pytest.raises(BadOption, match="it would overwrite or hide the package of"):
         check_package_name(name, fix="choose another one")
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
-from opforge.errors import BadLibraryName, BadOption
+from opforge.errors import BadOption
 from opforge.shipping import command
 from opforge.shipping.built import read_built
 from opforge.shipping.command import run as wheel
@@ -88,7 +88,7 @@ def test_the_command_names_what_it_wrote(dist, tmp_path):
 def test_a_name_that_the_hub_does_not_take_is_refused(dist, tmp_path):
     library = dataclasses.replace(read_built(dist), name="Ops_")
     library.files["share/Ops_/manifest.json"] = library.files["share/shipped_ops/manifest.json"]
-    with pytest.raises(BadLibraryName, match="cannot be named Ops-") as caught:
+    with pytest.raises(BadOption, match="cannot be named Ops-") as caught:
         write_hub_layout(library, tmp_path, "1")
     rule = "lowercase letters, digits and dashes, a letter first"
     assert caught.value.fix == f"build the library with another --name: {rule}"

@@ -197,7 +197,7 @@ package = {str(installed / "shipped_ops")!r}
 for attempt in (lambda: opforge.load(package), lambda: opforge.op("demo::add")(add)):
     try:
         attempt()
-    except opforge.errors.DuplicateOp as error:
+    except opforge.errors.BadRegistration as error:
         print(error.what, error.found, error.fix, sep="\\n")
 """)
     assert said == 2 * (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from opforge.errors import BadTuning
+from opforge.errors import BadOption
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
@@ -107,5 +107,5 @@ def test_the_listing_knows_the_table(ops, table_of):
 
 
 def test_a_table_that_is_not_there():
-    with pytest.raises(BadTuning, match=r"gone\.json cannot be read"):
+    with pytest.raises(BadOption, match=r"gone\.json cannot be read"):
         by_table("gone.json")

@@ -11,7 +11,7 @@ from torch.nn import functional
 import opforge
 from opforge import _compat, native
 from opforge.cli import main
-from opforge.errors import BadTuning
+from opforge.errors import BadOption
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from opforge.native.ir.cases import Launch
@@ -197,7 +197,7 @@ def test_explain_takes_a_table(table_of):
     assert expected in opforge.explain(product_ops.gated, tuning=path)
     target = f"{product_ops.__name__}:gated"
     assert expected in CliRunner().invoke(main, ["explain", target, "--tuning", path]).stdout
-    with pytest.raises(BadTuning, match=r"absent\.json cannot be read"):
+    with pytest.raises(BadOption, match=r"absent\.json cannot be read"):
         opforge.explain(product_ops.gated, tuning="absent.json")
 
 

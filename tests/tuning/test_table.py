@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from opforge.errors import BadTuning
+from opforge.errors import BadOption
 from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, as_config, load, parse, save
 
 KERNEL = TunedKernel("gemm", "5e1f", "sm_90", ("float16", "float16"), ("m", "mode"))
@@ -104,7 +104,7 @@ def test_later_rows_win():
     ],
 )
 def test_a_file_that_is_not_a_table_is_refused(text, said):
-    with pytest.raises(BadTuning) as caught:
+    with pytest.raises(BadOption) as caught:
         parse(text, "t.json")
     assert said in str(caught.value)
     assert "opforge tune" in str(caught.value)
@@ -145,7 +145,7 @@ PRODUCT = ["m", "n", "k", "A_COLUMNS", "B_COLUMNS"]
     ],
 )
 def test_a_row_that_no_measurement_gives_is_refused_by_its_number(text, said):
-    with pytest.raises(BadTuning) as caught:
+    with pytest.raises(BadOption) as caught:
         parse(text, "t.json")
     assert "t.json: kernels[0] cannot be read" in str(caught.value)
     assert said in str(caught.value)
@@ -173,7 +173,7 @@ def _row(**changed):
     ],
 )
 def test_a_table_that_is_too_deep_or_too_large_is_refused(text, said):
-    with pytest.raises(BadTuning, match=said):
+    with pytest.raises(BadOption, match=said):
         parse(text, "forged.json")
 
 
@@ -186,17 +186,17 @@ def test_a_table_that_is_too_deep_or_too_large_is_refused(text, said):
     ],
 )
 def test_what_is_wrong_with_a_table_is_told_in_a_few_lines(text):
-    with pytest.raises(BadTuning) as caught:
+    with pytest.raises(BadOption) as caught:
         parse(text, "forged.json")
     assert len(str(caught.value)) < 800
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(BadTuning, match=r"nothing\.json cannot be read"):
+    with pytest.raises(BadOption, match=r"nothing\.json cannot be read"):
         load(tmp_path / "nothing.json")
 
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadTuning, match="cannot be written"):
+    with pytest.raises(BadOption, match="cannot be written"):
         save(TuningTable(), tmp_path / "file" / "t.json")

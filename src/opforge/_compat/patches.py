@@ -446,7 +446,7 @@ UNREGISTERED = Patch(
     "torch._ops.OpOverload",
     ("_op",),
     "The C++ handle of an unregistered op dangles. Calling the overload or its packet raises "
-    "UnregisteredOp instead.",
+    "BadRegistration instead.",
     "process, on that op",
     "never: nothing is left to call",
 )

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UnsupportedVersion
+from ..errors import BuildFailed
 from ..versions import INSTALL_TESTED, loaded
 from . import patches
 
@@ -62,7 +62,7 @@ def require(name: str) -> None:
     """Raise if what a name of this package leads to needs what torch or Triton lacks here."""
     for module in _with_siblings(name if name in modules() else "dispatcher"):
         for gap in _gaps_of(module):
-            raise UnsupportedVersion(
+            raise BuildFailed(
                 f"{gap.feature} does not work with {loaded()}",
                 found=f"{gap.api} {gap.why}",
                 fix=f"{INSTALL_TESTED}, or take a newer opforge",

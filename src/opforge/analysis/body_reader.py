@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .. import _compat
-from ..errors import BadOption, ModeRefused, NotAKernel
+from ..errors import BadOption, ModeRefused
 from ..model import (
     LAUNCHED,
     MENTIONED,
@@ -150,7 +150,7 @@ def given_kernels(kernels: Any) -> tuple[KernelRef, ...]:
 def _given(value: Any) -> KernelRef:
     kernel = _kernels.launched_kernel(value)
     if kernel is None:
-        raise NotAKernel(
+        raise BadOption(
             f"kernels= has {value!r}, which is not a Triton kernel",
             found=type(value).__name__,
             fix="name functions decorated with @triton.jit, @triton.autotune or @triton.heuristics",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..errors import BareKernel, warn
+from ..errors import UnsupportedBody, warn
 
 
 class Refusal:
@@ -24,10 +24,10 @@ class Refusal:
     ) -> Any:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
-        raise BareKernel(f"a bare launch of {_compat.kernels.kernel_name(kernel)}")
+        raise UnsupportedBody(f"a bare launch of {_compat.kernels.kernel_name(kernel)}")
 
     def compiled(self, kernel: Any) -> None:
-        raise BareKernel(f"a bare launch of {_compat.launches.compiled_name(kernel)}")
+        raise UnsupportedBody(f"a bare launch of {_compat.launches.compiled_name(kernel)}")
 
     def written(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, CompileFailed, NeedsGpu
+from ..errors import BadOption, BuildFailed, NeedsGpu
 from ..notebook import size
 from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
@@ -128,7 +128,7 @@ def _compile(
         static_launch = _compat.aoti.compile_package(exported.program, path, configs)
     except Exception as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        raise CompileFailed(
+        raise BuildFailed(
             f"{exportable.title} was exported, but AOTInductor cannot compile it",
             found=indented([f"{type(error).__name__}: {''.join(lines[:1])}", *lines[1:8]]),
             fix="`opforge doctor` shows what this machine lacks; `__cause__` of this exception has "

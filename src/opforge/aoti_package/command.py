@@ -8,7 +8,7 @@ import torch
 
 from .. import _compat
 from ..cli_targets import users_own
-from ..errors import BadDynamic, NotPackageable
+from ..errors import BadOption, BadSignature
 from ..registry import registry
 
 
@@ -22,7 +22,7 @@ def read_model(found: Any, target: str) -> Any:
         made = found() if callable(found) else None
     if isinstance(made, torch.nn.Module):
         return made
-    raise NotPackageable(
+    raise BadSignature(
         f"{target} is neither a model nor an operator",
         found=f"a {type(found).__name__}",
         fix="name a torch.nn.Module, an op, or a class or function that makes a module when called",
@@ -38,7 +38,7 @@ def read_dynamic_texts(texts: tuple[str, ...]) -> dict[str, dict[int, Any]]:
         label, *bounds = name.split(":")
         numbers = all(b.isdigit() for b in bounds)
         if not path or not index.isdigit() or not label or len(bounds) not in (0, 2) or not numbers:
-            raise BadDynamic(
+            raise BadOption(
                 f"--dynamic {text} does not name a dimension",
                 fix="x:0=batch, or with a range: x:0=batch:1:1024",
             )

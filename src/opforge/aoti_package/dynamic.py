@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BadDynamic
+from ..errors import BadOption
 from .exportable import Exportable
 
 Dynamic = Mapping[str, Mapping[int, Any]]
@@ -33,7 +33,7 @@ def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[Dynam
     """Every dynamic dimension; dimensions with the same name share one `torch.export.Dim`."""
     leaves = exportable.by_path
     if not isinstance(dynamic or {}, Mapping):
-        raise BadDynamic(
+        raise BadOption(
             "dynamic must map arguments to their dimensions",
             found=repr(dynamic),
             fix=f"{{{next(iter(leaves), 'x')!r}: {{0: 'batch'}}}}",
@@ -77,7 +77,7 @@ def _dims_of(path: str, dims: Any, exportable: Exportable) -> Mapping[int, Any]:
     if path not in leaves:
         close = difflib.get_close_matches(path, exportable.paths)
         below = [p for p in exportable.paths if p.startswith(f"{path}.")]
-        raise BadDynamic(
+        raise BadOption(
             f"dynamic names {path!r}, which is not a tensor argument of {exportable.title}",
             found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
             fix=f"did you mean {' or '.join(close or below)}?"
@@ -85,14 +85,14 @@ def _dims_of(path: str, dims: Any, exportable: Exportable) -> Mapping[int, Any]:
             else "name one of its arguments",
         )
     if not isinstance(leaves[path], torch.Tensor):
-        raise BadDynamic(
+        raise BadOption(
             "only dimensions of tensors can be dynamic",
             parameter=path,
             found=f"{leaves[path]!r}, which becomes a constant of the package",
             fix="leave it out of dynamic, or make it a tensor",
         )
     if not isinstance(dims, Mapping):
-        raise BadDynamic(
+        raise BadOption(
             "dynamic must map each argument to its dimensions",
             parameter=path,
             found=repr(dims),
@@ -112,7 +112,7 @@ class _Named:
 
 def _index(path: str, index: Any, tensor: torch.Tensor) -> int:
     if not isinstance(index, int) or not -tensor.dim() <= index < tensor.dim():
-        raise BadDynamic(
+        raise BadOption(
             f"there is no dimension {index!r}",
             parameter=path,
             found=f"a tensor of shape {tuple(tensor.shape)}",
@@ -128,7 +128,7 @@ def _spelled(path: str, index: int, value: Any) -> Any:
         return _Named(*value)
     if isinstance(value, (torch.export.Dim, type(torch.export.Dim.AUTO))):
         return value
-    raise BadDynamic(
+    raise BadOption(
         f"dimension {index} has no name",
         parameter=path,
         found=repr(value),
@@ -139,17 +139,17 @@ def _spelled(path: str, index: int, value: Any) -> Any:
 def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> None:
     size, name = tensor.shape[index], value.name
     if not name.isidentifier():
-        raise BadDynamic(f"{name!r} cannot name a dimension", parameter=path, fix='"batch"')
+        raise BadOption(f"{name!r} cannot name a dimension", parameter=path, fix='"batch"')
     too_small = value.least is not None and size < value.least
     if too_small or (value.most is not None and size > value.most):
-        raise BadDynamic(
+        raise BadOption(
             f"the given size {size} is outside the range of {name}",
             parameter=path,
             found=f"{name} from {value.least} to {value.most}",
             fix="widen the range, or trace with another size",
         )
     if size < 2:
-        raise BadDynamic(
+        raise BadOption(
             f"dimension {index} ({name}) has size {size}, which torch.export makes a constant",
             parameter=path,
             fix="trace with a size of 2 or more; the package will still accept 1",
@@ -159,7 +159,7 @@ def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> 
 def _check_equal(name: str, here: tuple[str, int], first: dict[str, tuple[str, int]]) -> None:
     path, size = first.setdefault(name, here)
     if size != here[1]:
-        raise BadDynamic(
+        raise BadOption(
             f"dimensions named {name} must have the same size",
             parameter=here[0],
             found=f"{size} in {path}, {here[1]} in {here[0]}",
@@ -170,7 +170,7 @@ def _check_equal(name: str, here: tuple[str, int], first: dict[str, tuple[str, i
 def _add_range(path: str, value: _Named, ranges: dict[str, tuple[Any, Any]]) -> None:
     given, before = (value.least, value.most), ranges.get(value.name, (None, None))
     if (None, None) not in (given, before) and given != before:
-        raise BadDynamic(
+        raise BadOption(
             f"{value.name} has two ranges",
             parameter=path,
             found=f"{before[0]} to {before[1]}, and {given[0]} to {given[1]}",

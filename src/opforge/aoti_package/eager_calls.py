@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadInputs, EagerFailed, OpforgeError, first_line
+from ..errors import BuildFailed, OpforgeError, WrongArgument, first_line
 from .dynamic_sizes import Symbol, copy_of, other_sizes, resized
 from .exportable import Exportable
 
@@ -45,12 +45,12 @@ def eager_calls(
 
 def _leaves_of(exportable: Exportable, index: int, args: Any) -> list[Any]:
     if not isinstance(args, (tuple, list)):
-        raise BadInputs(
+        raise WrongArgument(
             f"also[{index}] must be a tuple of the positional arguments", found=type(args).__name__
         )
     leaves = _compat.aoti.flatten((tuple(args), dict(exportable.kwargs)))
     if len(leaves) != len(exportable.leaves):
-        raise BadInputs(
+        raise WrongArgument(
             f"also[{index}] does not have the same arguments as args",
             found=f"{len(leaves)} values instead of {len(exportable.leaves)}",
         )
@@ -67,7 +67,7 @@ def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     except OpforgeError:
         raise
     except Exception as error:
-        raise EagerFailed(
+        raise BuildFailed(
             f"{exportable.title} itself fails in eager for {label}",
             found=f"{type(error).__name__}: {first_line(error)}",
             fix="narrow the range in dynamic, or correct the model",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BareKernel, ExportFailed
+from ..errors import UnsupportedBody
 from .bare_launches import bare_launches_refused
 from .dynamic import DynamicDim, shapes_collection
 from .exportable import Exportable
@@ -67,7 +67,7 @@ def _refuse_constants(exportable: Exportable, program: Any) -> None:
         v for v in _compat.aoti.constant_outputs(program) if v is not None and type(v) is not int
     ]
     if odd:
-        raise ExportFailed(
+        raise UnsupportedBody(
             f"{exportable.title} returns a value that a package cannot return",
             found=", ".join(f"{v!r}, a {type(v).__name__}" for v in odd),
             fix="return tensors, whole numbers and None, and handle the rest outside of the model",
@@ -75,7 +75,7 @@ def _refuse_constants(exportable: Exportable, program: Any) -> None:
         )
 
 
-def _refusal(exportable: Exportable, failures: list[Failure]) -> ExportFailed:
+def _refusal(exportable: Exportable, failures: list[Failure]) -> UnsupportedBody:
     bare = next((f for f in failures if f.kernel), None)
     chosen = bare or failures[0]
     what, fix = f"{exportable.title} cannot be exported {chosen.way}", chosen.fix
@@ -86,7 +86,7 @@ def _refusal(exportable: Exportable, failures: list[Failure]) -> ExportFailed:
         fix = MOVE_LAUNCH if bare else fix
     elif bare:
         what, found = f"{what}: {bare.what}", bare.line
-    return (BareKernel if bare else ExportFailed)(
+    return UnsupportedBody(
         what,
         found=found,
         fix=fix,

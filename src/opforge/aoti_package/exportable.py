@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadInputs, NotPackageable
+from ..errors import BadSignature, WrongArgument
 from ..registry import registry
 
 _Parameter = inspect.Parameter
@@ -54,7 +54,7 @@ class Exportable:
 def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Exportable:
     """The module, its arguments, and their names."""
     if not isinstance(args, (tuple, list)):
-        raise BadInputs(
+        raise WrongArgument(
             "args must be a tuple of the positional arguments",
             found=type(args).__name__,
             fix="args=(x,)",
@@ -80,7 +80,7 @@ def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
         return entry.name, entry.signature
     overload = _compat.aoti.overload_behind(op)
     if overload is None:
-        raise NotPackageable(
+        raise BadSignature(
             f"{getattr(op, '__qualname__', repr(op))} is neither a module nor an operator",
             found=_kind_of(op),
             fix="give a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
@@ -105,7 +105,7 @@ def _bind(
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise BadInputs(
+        raise WrongArgument(
             f"{title} cannot be called with these arguments: {error}",
             found=f"{len(args)} positional, keywords {sorted(kwargs) or 'none'}",
             fix=f"it takes {signature}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _compat
-from ..errors import PackageCrashed
+from ..errors import BuildFailed
 from ..libstdcxx import preloaded
 from ..notebook import counted, html_table
 from .contents import PackagedInput, PackagedKernel, PackagedOp, needed_at_run_time
@@ -53,7 +53,7 @@ class Package:
     def load(self) -> Any:
         """Load the package into this process; call the result like the model."""
         if self.preload and not preloaded(self.preload):
-            raise PackageCrashed(
+            raise BuildFailed(
                 f"loading {self.path} would crash this process, as it did the one that verified it",
                 found="g++ links libstdc++ statically on this machine",
                 fix=f"start Python with LD_PRELOAD={self.preload}",

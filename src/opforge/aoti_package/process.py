@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import environment
-from ..errors import PackageCrashed, PackageRefused
+from ..errors import BuildFailed
 from ..libstdcxx import LIBRARY, system_libstdcxx
 from .failure import indented
 
@@ -36,7 +36,7 @@ class FreshRun:
 def refuse_while_verifying(what: str) -> None:
     """Raise in the script's own process, where a module that packages itself would never end."""
     if getattr(sys.modules["__main__"], "__file__", None) == str(SCRIPT):
-        raise PackageRefused(
+        raise BuildFailed(
             f"{what} was called by a module that is only imported to verify a package",
             fix='put the call under `if __name__ == "__main__":`, '
             "so that an import defines the operators and does nothing else",
@@ -45,14 +45,13 @@ def refuse_while_verifying(what: str) -> None:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A temporary folder; kept after a crash, because the error names a command that needs it."""
+    """A temporary folder; kept where the error names a command that needs it."""
     folder = Path(tempfile.mkdtemp(prefix="opforge-package-"))
     try:
         yield folder
-    except PackageCrashed:
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException as error:
+        if not isinstance(error, BuildFailed) or str(folder) not in str(error):
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,7 +68,7 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
     preload = system_libstdcxx()
     died = f"the process that loads the package was killed by {_signal_name(first.returncode)}"
     if preload is None:
-        raise PackageCrashed(
+        raise BuildFailed(
             died,
             found=_last_lines(first.stderr),
             fix=f"no {LIBRARY} was found to preload; if g++ links libstdc++ statically, "
@@ -78,7 +77,7 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
     before = environment.LD_PRELOAD.get()
     second = _run(command, {"LD_PRELOAD": f"{preload}:{before}" if before else preload})
     if second.returncode < 0:
-        raise PackageCrashed(
+        raise BuildFailed(
             f"{died}; with LD_PRELOAD={preload} it was killed by {_signal_name(second.returncode)}",
             found=_last_lines(second.stderr or first.stderr),
             fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
@@ -102,7 +101,7 @@ def _read(
     if done.returncode == 0 and result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found
-    raise PackageCrashed(
+    raise BuildFailed(
         f"the process that loads the package exited with status {done.returncode}",
         found=_last_lines(done.stderr),
         fix=f"to reproduce it: {shlex.join(command)}",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import OpNotImportable, PackageMismatch, PackageRefused
+from ..errors import BadRegistration, BuildFailed, WrongResult
 from .contents import PackagedOp
 from .eager_calls import EagerCall
 from .failure import indented
@@ -119,7 +119,7 @@ def in_fresh_process(
 def _refuse_local(needed: Sequence[PackagedOp]) -> None:
     for op in needed:
         if op.local:
-            raise OpNotImportable(
+            raise BadRegistration(
                 f"the package calls {op.name}, which no other process can import: it is defined "
                 "inside a function",
                 found=op.why,
@@ -133,20 +133,20 @@ def _raise_refusal(found: dict[str, Any], needed: Sequence[PackagedOp]) -> None:
         return
     names = ", ".join(f"{op.name} ({op.location or 'not defined in Python'})" for op in needed)
     if found["stage"] == "import":
-        raise OpNotImportable(
+        raise BadRegistration(
             f"the ops that the package calls cannot be imported in a fresh process: {names}",
             found=indented(found["traceback"].strip().splitlines()),
             fix="make the module importable on its own, without arguments or this process's state",
         )
     if "Could not find schema" in found["error"]:
-        raise OpNotImportable(
+        raise BadRegistration(
             "importing the ops' modules does not define all the ops that the package calls",
             found=f"{found['error']}; imported for {names or 'none'}",
             fix="define the op when its module is imported, not under `if __name__ == ...`",
         )
     doing = {"load": "loaded", "run": "called", "trace": "traced"}[found["stage"]]
     narrow = "if a size is refused, narrow the range in dynamic"
-    raise PackageRefused(
+    raise BuildFailed(
         f"the package cannot be {doing} in a fresh process",
         found=indented(found["error"].strip().splitlines()),
         fix=narrow if doing == "called" else None,
@@ -159,7 +159,7 @@ def _raise_mismatch(package: Path, calls: Sequence[dict[str, Any]], *, training:
     fix = "to accept the difference, pass rtol=... and atol=..."
     if training:
         fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
-    raise PackageMismatch(
+    raise WrongResult(
         f"{package.name} disagrees with eager, so it was not kept",
         found=indented(f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls),
         fix=fix,

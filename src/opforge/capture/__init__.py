@@ -8,6 +8,13 @@ writes them.
 
 from .absent_gpu import cpu_refusal
 from .graph import Capture, capture
-from .router import LaunchRouter, correct_launch
+from .router import LaunchRouter, correct_launch, is_refused_launch
 
-__all__ = ["Capture", "LaunchRouter", "capture", "correct_launch", "cpu_refusal"]
+__all__ = [
+    "Capture",
+    "LaunchRouter",
+    "capture",
+    "correct_launch",
+    "cpu_refusal",
+    "is_refused_launch",
+]

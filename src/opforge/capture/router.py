@@ -6,17 +6,22 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 
 from .. import _compat
-from ..errors import CannotCapture, first_line
+from ..errors import UnsupportedBody, first_line
 
 _launches = _compat.launches
 _kernels = _compat.kernels
 
 _Launch = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+def is_refused_launch(error: BaseException) -> TypeGuard[UnsupportedBody]:
+    """Whether an error is about a launch that cannot become part of a graph."""
+    return isinstance(error, UnsupportedBody) and error.cause == "launch"
 
 
 class Owner(Protocol):
@@ -89,17 +94,18 @@ class LaunchRouter(ABC):
 
     def error(
         self, what: str, kernel: Any = None, *, found: str = "", fix: str = ""
-    ) -> CannotCapture:
+    ) -> UnsupportedBody:
         """An error about the body, or about its launch of a kernel."""
         who = ""
         if kernel is not None:
             who = f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)}): "
-        refusal = CannotCapture(
+        refusal = UnsupportedBody(
             who + what,
             found=found or None,
             fix=fix or None,
             op=self._owner.name,
             location=self._owner.location,
+            cause="launch",
         )
         refusal.kernel = kernel
         return refusal
@@ -168,7 +174,7 @@ class LaunchRouter(ABC):
 class NotCompiled:
     """What `warmup` returns where nothing can be compiled; using it raises the reason."""
 
-    def __init__(self, error: CannotCapture) -> None:
+    def __init__(self, error: UnsupportedBody) -> None:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
@@ -198,8 +204,9 @@ def set_by_configs(kernel: Any) -> set[str]:
 
 def _cannot_trace(error: Exception) -> bool:
     """Whether code failed because tensors are fake, or because nothing was really launched."""
-    kinds = (CannotCapture, _compat.described.NeedsRealGpu)
-    return isinstance(error, kinds) or _compat.fakes.is_fake_refusal(error)
+    if is_refused_launch(error) or isinstance(error, _compat.described.NeedsRealGpu):
+        return True
+    return _compat.fakes.is_fake_refusal(error)
 
 
 def _disposable(wrapper: Any) -> Any:

@@ -17,7 +17,7 @@ from ..cli_targets import (
     resolve_function,
     resolve_places,
 )
-from ..errors import BadOption, OpforgeError, UnknownInput
+from ..errors import BadOption, OpforgeError
 from ..native.commands.operator_tree import is_tree, load_files
 from ..progress import ProgressBar, watched_terminal
 from ..registry import Entry, registry
@@ -108,7 +108,7 @@ def _refuse_for_several(given: CheckArguments, found: Found) -> None:
     taken = {name for op in ops for name in _parameters(registry.get(op))}
     for text in given.texts:
         if _parameter_of(text) not in taken:
-            raise UnknownInput(
+            raise BadOption(
                 f"no operator has {_parameter_of(text)!r}",
                 found=f"they take {', '.join(sorted(taken)) or 'nothing'}",
                 fix="choose one of these",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _compat
-from ..errors import KernelFailed, last_line
+from ..errors import BuildFailed, last_line
 from ..native.ir.kernel_request import Request, Requests, want
 from .reasons import short_reason
 from .subject import Subject
@@ -38,7 +38,9 @@ def _uncompiled(subject: Subject) -> tuple[str, str]:
         _compat.described.listen_no_more(launches)
     try:
         compile_all(launches.requests.values())
-    except KernelFailed as error:
+    except BuildFailed as error:
+        if not error.failed:
+            raise
         (key, arch), text = next(iter(error.failed.items()))
         request = launches.requests[key][0]
         return f"{request.name} does not compile for {arch}: {_shortly(text, request)}", ""

@@ -12,11 +12,11 @@ import torch
 from ..analysis.signature.annotations import user_scope
 from ..analysis.signature.parameter_tree import read_signature
 from ..cli_targets import users_own
-from ..errors import BadInput, MissingInput, UnknownInput
+from ..errors import BadOption
 from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature
 from ..registry import Entry
 from .compare import shown
-from .language import InputValue, parse_input
+from .language import InputValue, parse_input, pointed
 
 
 def arguments_from(
@@ -29,7 +29,7 @@ def arguments_from(
     for text in texts:
         one = parse_input(text, device=device, generator=generator)
         if one.path in given:
-            raise BadInput(f"{one.path!r} is given twice", text=text, column=0)
+            raise BadOption(pointed(f"{one.path!r} is given twice", text, 0))
         given[one.path] = one
     nodes = {n.path: n for p in signature.parameters for n in _nodes(p.node)}
     _refuse_unknown(nodes, given)
@@ -38,7 +38,7 @@ def arguments_from(
     if missing:
         lines = [line for p in signature.parameters for line in _lines(p.node, p.default)]
         listed = "\n".join(f"    {line}" for line in lines)
-        raise MissingInput(
+        raise BadOption(
             f"no input for {', '.join(repr(m) for m in missing)}",
             found=f"the parameters are\n{listed}",
             fix=f"--input {_example(nodes[missing[0]])}",
@@ -92,7 +92,7 @@ def _refuse_unknown(known: Collection[str], given: Mapping[str, InputValue]) -> 
         if path in known:
             continue
         close = difflib.get_close_matches(path, known)
-        raise UnknownInput(
+        raise BadOption(
             f"the op has no {path!r}",
             found=f"it takes {', '.join(known) or 'nothing'}",
             fix=f"did you mean {' or '.join(close)}?" if close else "choose one of these",
@@ -100,7 +100,7 @@ def _refuse_unknown(known: Collection[str], given: Mapping[str, InputValue]) -> 
     for path, one in given.items():
         if _touched(path, given):
             what = f"{path!r} is given both whole and by its fields"
-            raise BadInput(what, text=one.text, column=0)
+            raise BadOption(pointed(what, one.text, 0))
 
 
 def _touched(path: str, given: Iterable[str]) -> bool:
@@ -226,4 +226,4 @@ _BASES = {
 
 
 def _misfit(given: InputValue, what: str, fix: str) -> NoReturn:
-    raise BadInput(what, text=given.text, column=given.text.index("=") + 1, fix=fix)
+    raise BadOption(pointed(what, given.text, given.text.index("=") + 1), fix=fix)

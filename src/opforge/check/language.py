@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..errors import BadInput, first_line
+from ..errors import BadOption, first_line
 
 SHORT_DTYPES = {
     "f64": torch.float64,
@@ -291,4 +291,9 @@ def _kind(node: ast.expr) -> str:
 
 
 def _refuse(what: str, text: str, column: int, fix: str = "") -> NoReturn:
-    raise BadInput(what, text=text, column=column, fix=fix or f"allowed: {ALLOWED}")
+    raise BadOption(pointed(what, text, column), fix=fix or f"allowed: {ALLOWED}")
+
+
+def pointed(what: str, text: str, column: int) -> str:
+    """`what`, and a caret under the column of the text that it is about."""
+    return f"{what}\n    {text}\n    {' ' * column}^"

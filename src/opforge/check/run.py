@@ -18,7 +18,7 @@ import torch
 from .. import _compat, environment
 from ..aoti_package.process import refuse_while_verifying
 from ..arch_names import parse_arch
-from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
+from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
 from .reasons import cut, reason_of
@@ -169,7 +169,7 @@ def select(
     unwanted, required = set(_names(skip)), set(_names(require))
     for name in sorted(wanted | unwanted | required):
         if name not in ROW_NAMES:
-            raise UnknownRow(f"there is no row {name!r}", fix=f"one of {', '.join(ROW_NAMES)}")
+            raise BadOption(f"there is no row {name!r}", fix=f"one of {', '.join(ROW_NAMES)}")
     left_out = sorted(required - (wanted - unwanted))
     if left_out:
         raise BadOption(
@@ -187,7 +187,7 @@ def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
     parameters = entry.signature.parameters
     for name in options:
         if name in parameters:
-            raise AmbiguousOption(
+            raise WrongArgument(
                 f"{name!r} is both an option of opforge.check and a parameter of the op",
                 parameter=name,
                 fix="from opforge.check import check_call; check_call(op, args, kwargs, ...) keeps "

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import DuplicateOp, StaleLibrary, warn
+from ..errors import BadRegistration, StaleLibrary, warn
 from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
@@ -66,7 +66,7 @@ def _refuse_served(services: Mapping[str, Service]) -> None:
     for service in services.values():
         other = _services.get(service.op.torch_name)
         if other is not None:
-            raise DuplicateOp(
+            raise BadRegistration(
                 f"{service.op.torch_name} is already served by another library",
                 found=f"first {other.file}, now {service.file}",
                 fix="close the first: opforge.load(...).close()",

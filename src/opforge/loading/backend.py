@@ -47,7 +47,7 @@ def backend(name: str) -> Iterator[None]:
         from ..native.ir.wording import one_of
 
         known = one_of([repr(n) for n in _NAMES])
-        raise opforge.errors.UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
+        raise opforge.errors.BadOption(f"there is no backend {name!r}", fix=f"one of {known}")
     before = _wanted.value
     _set(_NAMES[name])
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import FakeUnknown
+from ..errors import UnsupportedBody
 from ..native.ir.cases import Case, Output, Path, TensorCase
 from ..native.ir.dtypes import DTYPES
 from ..native.ir.expr import OPERATIONS, Expr, Term, Var, evaluate, variables
@@ -110,7 +110,7 @@ class Shapes:
     def _value(self, term: Term, values: Mapping[str, Any]) -> Any:
         unknown = [v.name for v in variables(term) if v.name not in values]
         if unknown:
-            raise FakeUnknown(
+            raise UnsupportedBody(
                 f"what the op returns depends on {unknown[0]}, which is not known in a trace",
                 found=str(term),
                 fix="import the op's source, which has its own fake",

@@ -320,7 +320,7 @@ class Loaded:
         gpus = ", ".join(map(str, sorted(here)))
         built = self._library.contents.archs
         command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
-        raise opforge.errors.WrongArchitecture(
+        raise opforge.errors.NotALibrary(
             f"{self.file} was built for {', '.join(built)}, which no GPU in this machine can run",
             found=gpus,
             fix=f"build it for them: {command}",

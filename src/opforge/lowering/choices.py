@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import BadChoice
+from ..errors import BadOption
 from ..model import Codec, plain
 
 
@@ -39,7 +39,7 @@ class ChoiceValues(dict[Any, Any]):
         raise self.refuse(raw)
 
 
-def _encoder(codec: Codec, refuse: Callable[[Any], BadChoice]) -> Callable[[Any], Any]:
+def _encoder(codec: Codec, refuse: Callable[[Any], BadOption]) -> Callable[[Any], Any]:
     # A plain function, because torch.compile traces through it.
     cls, by_name = codec.cls, codec.by == "name"
     mark = codec.mark if codec.by == "given" else None
@@ -58,10 +58,10 @@ def _encoder(codec: Codec, refuse: Callable[[Any], BadChoice]) -> Callable[[Any]
     return encode
 
 
-def _refusal(codec: Codec, path: str, op: str, location: str) -> Callable[[Any], BadChoice]:
-    def refuse(raw: Any) -> BadChoice:
+def _refusal(codec: Codec, path: str, op: str, location: str) -> Callable[[Any], BadOption]:
+    def refuse(raw: Any) -> BadOption:
         kind = "Literal" if codec.cls is None else codec.cls.__qualname__
-        return BadChoice(
+        return BadOption(
             f"{raw!r} is not a value of {kind}",
             parameter=path,
             fix=f"pass one of {', '.join(repr(v) for v in codec.values)}",

@@ -3,7 +3,7 @@ r"""Defaults: how a schema spells a value, and which values it cannot spell.
 1e-5 on a float     -> "1e-05"
 "it's" on a str     -> "\"it's\""
 inf on a float      -> None: valid, but the schema language cannot spell it
-"x" on an int       -> BadDefault
+"x" on an int       -> BadSignature
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import sys
 from typing import Any
 
-from ..errors import BadDefault
+from ..errors import BadSignature
 from ..model import MISSING, Leaf, Node, Record, fits_int64, flat_width
 
 _WORDS = {"Layout": "strided", "MemoryFormat": "contiguous_format"}
@@ -160,8 +160,8 @@ def _example(base: str) -> str:
     return f"a default of type {_TORCH_KINDS.get(base, base).replace('SymInt', 'int')}"
 
 
-def _misfit(parameter: str, value: Any, wanted: str, fix: str) -> BadDefault:
-    return BadDefault(
+def _misfit(parameter: str, value: Any, wanted: str, fix: str) -> BadSignature:
+    return BadSignature(
         f"the default {value!r} cannot be represented as {wanted}",
         parameter=parameter,
         found=type(value).__name__,

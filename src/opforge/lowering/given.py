@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import BadSchema
+from ..errors import BadDeclaration
 from ..model import MISSING, Field, FlatArgument, Leaf, Lowered, Node, Parameter, Record, Signature
 
 
@@ -63,7 +63,7 @@ def _refuse_others(
         if name != own
     ]
     if len(names) != len(kinds) or any(renamed):
-        raise BadSchema(
+        raise BadDeclaration(
             "the schema's arguments do not match the function's parameters",
             found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
             fix="one argument per parameter, in the same order; keyword-only ones keep their names",

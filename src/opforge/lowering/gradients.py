@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import GradientCount, GradientField, GradientMisplaced, GradientType
+from ..errors import BadGradient, WrongReturn
 from ..model import MISSING, Leaf, Node, Parameter, Record, Signature, flat_width
 from ..notebook import counted
 
@@ -38,7 +38,7 @@ def flatten_gradients(
     if grads and needed is not None and not any(needed[rest]) and _optional(parameters[rest]):
         grads = (*grads, *(None for _ in parameters[rest]))
     if len(grads) != len(parameters):
-        raise GradientCount(
+        raise BadGradient(
             f"{option} returned {counted(len(grads), 'gradient')}, but the op has "
             f"{counted(len(parameters), 'parameter')}",
             found="a list, which counts as one gradient; return a tuple"
@@ -78,7 +78,7 @@ def _leaf(leaf: Leaf, grad: Any, *, own: bool) -> Any:
     if not leaf.is_tensor:
         if own and not _is_tensor(grad):
             return None
-        raise GradientMisplaced(
+        raise BadGradient(
             f"backward returned a gradient for {leaf.schema_type()} {leaf.path}, "
             "which is not differentiable",
             parameter=leaf.path,
@@ -86,7 +86,7 @@ def _leaf(leaf: Leaf, grad: Any, *, own: bool) -> Any:
             fix="return None there",
         )
     if not _is_tensor(grad) and not (leaf.container and isinstance(grad, (list, tuple))):
-        raise GradientType(
+        raise WrongReturn(
             f"backward returned a {type(grad).__name__} as the gradient of {leaf.path}",
             parameter=leaf.path,
             fix="return a list of tensors or None" if leaf.container else "return a tensor or None",
@@ -105,7 +105,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
         if unknown:
             close = difflib.get_close_matches(str(unknown[0]), names, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise GradientField(
+            raise BadGradient(
                 f"backward returned a gradient for {unknown[0]!r}, which is not a field of "
                 f"{node.cls.__name__}",
                 parameter=node.path,
@@ -118,7 +118,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
         and type(grad) in (tuple, list, node.cls)
     ):
         if len(grad) != len(names):
-            raise GradientCount(
+            raise BadGradient(
                 f"backward must return one gradient per element of {node.path}: "
                 f"expected {len(names)}, got {len(grad)}",
                 parameter=node.path,
@@ -129,7 +129,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
     by_name = node.kind != "tuple" and not _is_tensor(grad) and type(grad) not in (tuple, list)
     if by_name and any(hasattr(grad, n) for n in names):
         return [getattr(grad, name, None) for name in names]
-    raise GradientType(
+    raise WrongReturn(
         f"backward returned a {type(grad).__name__} for {node.path}",
         parameter=node.path,
         fix=f"return None, a {node.cls.__name__}, or a dict of fields"

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..errors import BadOption, NameCollision, UnknownArgument
+from ..errors import BadDeclaration, BadOption
 from ..model import (
     MISSING,
     FlatArgument,
@@ -99,7 +99,7 @@ def _select(
     if not exact and not below:
         close = difflib.get_close_matches(name, valid, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UnknownArgument(
+        raise BadOption(
             f"{option} names {name!r}, which does not match any parameter",
             parameter=name,
             fix=f"{hint}valid names: {', '.join(valid) or 'none, the op takes no tensors'}",
@@ -145,7 +145,7 @@ def _slots(node: Node, *, absent: bool) -> list[tuple[str, str, Leaf | None]]:
 def _refuse_collisions(arguments: list[FlatArgument]) -> None:
     for argument in arguments:
         if argument.name.startswith(PREFIX):
-            raise NameCollision(
+            raise BadDeclaration(
                 f"names that start with {PREFIX!r} are reserved for generated code",
                 parameter=argument.path,
                 fix="rename it",
@@ -154,7 +154,7 @@ def _refuse_collisions(arguments: list[FlatArgument]) -> None:
     for argument in arguments:
         twin = seen.setdefault(argument.name, argument)
         if twin is not argument:
-            raise NameCollision(
+            raise BadDeclaration(
                 f"{twin.path!r} and {argument.path!r} both lower to {argument.name!r}",
                 parameter=argument.path,
                 fix="rename one of them",

@@ -13,7 +13,7 @@ import torch
 
 from .. import _compat
 from ..arch_names import parse_arch
-from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
+from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
 from ..native.frontend.expand import Declared, expand
 from ..native.frontend.store import declarations_of
 from ..registry import Entry, registry
@@ -107,19 +107,19 @@ def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tupl
     if runs_interpreted() or any(map(_kernels.is_interpreted, kernels)):
         # For tests with a clock of their own.
         if wanted is None or not clocked:
-            raise NoGpu(
+            raise NeedsGpu(
                 "timings in Triton's interpreter mean nothing, so nothing is measured",
                 fix="run without TRITON_INTERPRET=1, on a GPU",
             )
         return "cpu", wanted
     if not torch.cuda.is_available():
-        raise NoGpu(
+        raise NeedsGpu(
             "tuning measures kernels on a GPU, and torch finds none here",
             fix="run opforge tune on a machine with a GPU, and commit the table that it writes",
         )
     found = str(_compat.device.device_arch())
     if wanted not in {None, found}:
-        raise NoGpu(
+        raise NeedsGpu(
             f"the GPU here is {found} ({torch.cuda.get_device_name()}), so nothing can be "
             f"measured for {wanted}",
             fix=f"--arch {found}, or run it on that GPU; one file holds the rows of several GPUs",
@@ -143,12 +143,12 @@ def _work(entries: Iterable[Entry], sizes: Sizes, done: Tuned) -> Iterable[_Work
             continue
         try:
             wanted = list(points(declared, sizes))
-        except NoSizes as error:
+        except BadOption as error:
             raise error.locate(entry.name, entry.location) from None
         yield _Work(entry, declared, wanted, multiplies)
     lost = unused(sizes, declared_all)
     if lost:
-        raise NoSizes(
+        raise BadOption(
             f"no operator has a size {', '.join(lost)}", fix="`opforge list` shows the sizes"
         )
 
@@ -165,7 +165,7 @@ def _call(work: _Work, point: Point, device: str, router: _Router) -> None:
         raise
     except Exception as error:
         dtypes = ", ".join(t.dtype for t in point.case.tensors if t.present)
-        raise TuningFailed(
+        raise BuildFailed(
             f"the op fails at {point} ({dtypes})",
             found=f"{type(error).__name__}: {error}",
             fix="remove these sizes from --sizes, or fix the op",
@@ -231,7 +231,7 @@ class _Router:
         timed = list(_autotuning.measure(tuner, args, kwargs, self.clock))
         config, us = self._decide(tuner, timed, args, kwargs)
         if us == float("inf"):
-            raise TuningFailed(
+            raise BuildFailed(
                 f"no configuration of {kernel.name} runs on this GPU at "
                 f"{dict(zip(kernel.key, at, strict=True))}",
                 fix="add a smaller configuration to its @triton.autotune",

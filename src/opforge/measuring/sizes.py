@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import NoSizes
+from ..errors import BadOption
 from ..native.frontend.expand import Declared
 from ..native.ir.cases import Bound, Case
 from ..native.ir.interface import ScalarParam
@@ -28,9 +28,9 @@ def parse(texts: Iterable[str]) -> dict[str, list[int]]:
         except ValueError:
             numbers = []
         if not equals or not name.strip() or not numbers:
-            raise NoSizes(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
+            raise BadOption(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
         if min(numbers) < 1:
-            raise NoSizes(
+            raise BadOption(
                 f"--sizes {text} has a size below 1, where there is nothing to measure",
                 fix="--sizes m=1,16,256,4096",
             )
@@ -59,7 +59,7 @@ def points(declared: Declared, given: Sizes) -> Iterator[Point]:
         tried = {name: _tried(bound, given) for name, bound in asked.items()}
         missing = [name for name, values in tried.items() if not values]
         if missing:
-            raise NoSizes(
+            raise BadOption(
                 f"no sizes to measure were given for {', '.join(missing)}",
                 fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
             )
@@ -84,7 +84,7 @@ def _check(bound: Bound, values: Sequence[int]) -> None:
         if not inside or (bound.values and value not in bound.values):
             ends = f"{bound.low} to {'any' if bound.high is None else bound.high}"
             allowed = ", ".join(map(str, bound.values)) or ends
-            raise NoSizes(
+            raise BadOption(
                 f"{bound.var} = {value} was not declared",
                 found=f"declared: {allowed}",
                 fix=f"choose --sizes {bound.var} from what is declared, or declare more",

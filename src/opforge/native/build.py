@@ -15,7 +15,7 @@ from .. import _compat
 from .._compat.kernels import written_source
 from ..arch import Arch
 from ..arch_names import parse_archs
-from ..errors import BadOption, KernelFailed, last_line
+from ..errors import BadOption, BuildFailed, last_line
 from ..notebook import counted, html_table
 from ..records import changed
 from ..registry import registry
@@ -157,7 +157,7 @@ def compile_plan(
 
     try:
         images = compiled()
-    except KernelFailed as error:
+    except BuildFailed as error:
         lost = {key for key, _ in error.failed}
         if not lost or not lost <= made.spare:
             raise
@@ -195,7 +195,7 @@ def _sources(made: Plan) -> set[tuple[str, str]]:
     return {one for one in found if one is not None}
 
 
-def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:
+def _drop(made: Plan, lost: set[str], error: BuildFailed) -> None:
     def without(launch: Launch) -> Launch:
         kept = tuple(v for v in launch.variants if v.kernel not in lost)
         if not kept:

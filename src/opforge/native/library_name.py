@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import BadLibraryName
+from ..errors import BadOption
 from ..registry import Entry
 
 # Headers that C and CUDA programs include, and libraries that they link.
@@ -29,7 +29,7 @@ def common_namespace(entries: Sequence[Entry]) -> str:
     """The operators' common namespace."""
     found = sorted({e.name.partition("::")[0] for e in entries})
     if len(found) > 1:
-        raise BadLibraryName(
+        raise BadOption(
             f"the operators have {len(found)} namespaces, so the library has no default name",
             found=", ".join(found),
             fix="give one: --name NAME",
@@ -40,14 +40,14 @@ def common_namespace(entries: Sequence[Entry]) -> str:
 def check_name(name: str) -> None:
     """Refuse a name that cannot prefix C functions or name files."""
     if name in _SYSTEM:
-        raise BadLibraryName(
+        raise BadOption(
             f"{name!r} is a system name: programs that include <{name}.h> or link "
             f"-l{name} would pick up this library",
             fix=f"choose another name: --name {name}_ops",
         )
     _refuse_long(name, "the library's name", "--name NAME")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise BadLibraryName(
+        raise BadOption(
             f"{name!r} cannot prefix the name of a C function",
             fix="use letters, digits and underscores, starting with a letter: --name NAME",
         )
@@ -55,7 +55,7 @@ def check_name(name: str) -> None:
 
 def _refuse_long(name: str, what: str, fix: str, found: str | None = None) -> None:
     if len(name) > _LONGEST:
-        raise BadLibraryName(
+        raise BadOption(
             f"{what} has {len(name)} characters, and no file could be named after it: "
             f"{name[:20]}...",
             found=found,
@@ -68,7 +68,7 @@ def refuse_namesakes(entries: Sequence[Entry]) -> None:
     for entry in entries:
         short = entry.own_name
         if "." in short:
-            raise BadLibraryName(
+            raise BadOption(
                 f"{entry.name} has an overload's name, which no C function can have",
                 found=entry.location,
                 fix="register it under a name of its own",
@@ -76,7 +76,7 @@ def refuse_namesakes(entries: Sequence[Entry]) -> None:
         _refuse_long(short, "an operator's name", "register it under another", entry.location)
         other = seen.setdefault(short, entry)
         if other is not entry:
-            raise BadLibraryName(
+            raise BadOption(
                 f"two operators would become the C function {short}",
                 found=f"{other.name} ({other.location}), {entry.name} ({entry.location})",
                 fix="rename one of them, or build two libraries",

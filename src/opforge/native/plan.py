@@ -13,7 +13,7 @@ from typing import Any
 from .._compat.host_caches import HostCaches
 from ..arch import Arch
 from ..arch_names import parse_archs
-from ..errors import CannotTrace, OpforgeError, Undeclared
+from ..errors import NotFound, OpforgeError, UnsupportedBody
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
@@ -96,7 +96,7 @@ def plan(
     declared = [e for e in entries if any(declarations_of(part) for part in parts[e.name])]
     if not declared:
         names = ", ".join(e.name for e in entries) or "no operator at all"
-        raise Undeclared(
+        raise NotFound(
             f"nothing to build: {names} has no native.declare",
             fix="native.declare(op, x=native.tensor(...), ...) next to the operators",
         )
@@ -180,7 +180,7 @@ def _lacks_backward(entry: Entry, declared: Sequence[Entry], *, asked: bool) -> 
     """Whether the op has a backward for which there is no operator yet."""
     if entry.registered is None or entry.registered.definition.backward is None:
         if asked:
-            raise CannotTrace(
+            raise UnsupportedBody(
                 "its native.declare says backward=True, and it has none",
                 fix="@opforge.op(..., backward=fn, setup_context=fn), or leave backward= out",
                 op=entry.name,

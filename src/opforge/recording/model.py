@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadOption, NotARecording
+from ..errors import BadOption, NotServable
 from ..notebook import counted
 from ..records import BadField, Between, Codecs
 from .choice import RecordedChoice
@@ -221,15 +221,15 @@ def refuse_place(path: str | Path) -> None:
 
 
 def read(path: str | Path) -> Recording:
-    """A recording from its file; raises `NotARecording`."""
+    """A recording from its file; raises `NotServable`."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:
-        raise NotARecording(f"{path} is not text", fix=_FIX) from None
+        raise NotServable(f"{path} is not text", fix=_FIX) from None
     except FileNotFoundError:
-        raise NotARecording(f"{path} does not exist", fix=_FIX) from None
+        raise NotServable(f"{path} does not exist", fix=_FIX) from None
     except OSError as error:
-        raise NotARecording(f"{path} cannot be read: {error.strerror}", fix=_FIX) from None
+        raise NotServable(f"{path} cannot be read: {error.strerror}", fix=_FIX) from None
 
 
 def parse(text: str, where: str) -> Recording:
@@ -237,16 +237,16 @@ def parse(text: str, where: str) -> Recording:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NotARecording(f"{where} is not JSON: {error}", fix=_FIX) from None
+        raise NotServable(f"{where} is not JSON: {error}", fix=_FIX) from None
     if not is_recording(content):
-        raise NotARecording(f"{where} is not a recording: it has no 'kernels'", fix=_FIX)
+        raise NotServable(f"{where} is not a recording: it has no 'kernels'", fix=_FIX)
     if content.get("format") != FORMAT:
         found = f"format {content.get('format')!r}, but this opforge reads {FORMAT}"
-        raise NotARecording(f"{where} cannot be read", found=found, fix=_FIX)
+        raise NotServable(f"{where} cannot be read", found=found, fix=_FIX)
     try:
         found_recording: Recording = CODECS.of(Recording).read(content)
     except BadField as error:
-        raise NotARecording(f"{where} cannot be read", found=str(error), fix=_FIX) from None
+        raise NotServable(f"{where} cannot be read", found=str(error), fix=_FIX) from None
     return found_recording
 
 

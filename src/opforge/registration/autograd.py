@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import AliasedOutput, BadOption, GradientShape, OpforgeError
+from ..errors import BadGradient, BadOption, OpforgeError, WrongResult
 from ..lowering.gradients import flatten_gradients, fold_needs
 from ..model import FlatArgument, Leaf, Lowered, Signature
 from .callables import check_call
@@ -127,7 +127,7 @@ class AutogradRecorder:
         """Refuse views that a subclass returns as tensors of its own: a write would be lost."""
         views = _compat.declared_views(self.overload, out)
         if not all(_compat.is_view(t) for view in views for t in tensors_in(view)):
-            raise AliasedOutput(
+            raise WrongResult(
                 "the op returns several views of a tensor subclass, whose writes autograd cannot "
                 "follow",
                 fix="return one view, or call it under torch.no_grad()",
@@ -150,7 +150,7 @@ class AutogradRecorder:
         for argument, grad, shape in zip(arguments, grads, shapes, strict=True):
             if grad is None or shape is None or _fits(grad.shape, shape):
                 continue
-            raise GradientShape(
+            raise BadGradient(
                 f"backward returned a gradient of shape {tuple(grad.shape)} for {argument.path}, "
                 f"whose shape is {tuple(shape)}",
                 parameter=argument.path,
@@ -213,7 +213,7 @@ class ListRecorder(AutogradRecorder):
         if count is None:
             what = f"backward returned gradients for {argument.path}, which held no tensor"
             fix = "return None"
-        raise GradientShape(
+        raise BadGradient(
             what,
             parameter=argument.path,
             found=f"{len(grad)} gradients" if listed else type(grad).__name__,

@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _compat
-from ..errors import AliasedOutput, ForwardMode, WrongArgument, WrongReturn, warn
+from ..errors import MissingBackward, WrongArgument, WrongResult, WrongReturn, warn
 from ..model import FlatArgument, Leaf, Lowered
 from .lists import tensors_in
 
@@ -123,7 +123,7 @@ class CallChecks:
         """Refuse inputs with a forward-mode tangent, which would be lost silently."""
         for tensor in (t for value in values for t in tensors_in(value)):
             if forward_ad.unpack_dual(tensor).tangent is not None:
-                raise ForwardMode(
+                raise MissingBackward(
                     "the op has no forward-mode derivative",
                     fix="use reverse mode (torch.autograd.grad, torch.func.grad, torch.func.vjp)",
                 ).locate(self.name, self.location)
@@ -244,7 +244,7 @@ class CallChecks:
             if not among_outputs and _compat.any_aliases((value,), {}, outputs)
         ]
         whose = "" if self.returner is self.body else f" of {self.returner.what}"
-        raise AliasedOutput(
+        raise WrongResult(
             f"an output{whose} shares memory with an input or with another output",
             parameter=guilty[0] if guilty else None,
             fix="return a copy (x.clone()); to change an input in place, name it in mutates_args "
@@ -258,7 +258,7 @@ class CallChecks:
         """
 
         def refuse(_keyset: Any, *_args: Any, **_kwargs: Any) -> Any:
-            raise AliasedOutput(
+            raise WrongResult(
                 "the op returns a view, whose writes torch.func's gradients cannot follow",
                 fix="return a copy and declare none in schema=, or use torch.autograd.grad",
             ).locate(self.name, self.location)
@@ -275,7 +275,7 @@ class CallChecks:
             traced = _compat.faking() or _compat.functionalizing()
             tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
             if not traced and _compat.grad_enabled() and any(t.requires_grad for t in tensors):
-                raise AliasedOutput(
+                raise WrongResult(
                     "the op returns a view of a tensor subclass, whose writes autograd cannot "
                     "follow without a backward",
                     fix="give backward=, or call it under torch.no_grad()",

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .. import _compat
-from ..errors import UnsupportedVersion
 from ..locks import fork_safe_lock
 from ..model import MISSING, Lowered
 from .dispatch import COMPOSITE, PlainKeysets, listed_name
@@ -18,7 +17,7 @@ from .generated import Generated
 from .kernels import COUNTED, FOLLOWED, KernelWriter
 
 # What a torch raises that has no such guards, or others.
-_REFUSED = (AttributeError, ImportError, RuntimeError, TypeError, UnsupportedVersion)
+_REFUSED = (AttributeError, ImportError, RuntimeError, TypeError)
 # Guards of one op: what else it is called with goes to the dispatcher.
 _MOST = 8
 # Calls that no guard knows are all examined at first, and then one in so many.

@@ -20,10 +20,10 @@ import torch
 from .. import _compat
 from ..errors import (
     BadOption,
-    FakeMismatch,
-    FakeSignature,
-    FakeUnknown,
+    BadSignature,
     OpforgeError,
+    UnsupportedBody,
+    WrongResult,
     first_line,
     warn,
 )
@@ -123,14 +123,14 @@ class FakeRule:
             return
         try:
             likes = self._likes(given)
-        except FakeUnknown as error:
+        except UnsupportedBody as error:
             self._contradict(error)
             return
         for index, (real, like) in enumerate(zip(outputs, likes, strict=True)):
             difference = _difference(real, like)
             if difference:
                 self._contradict(
-                    FakeMismatch(
+                    WrongResult(
                         f"output {index} differs from the fake ({self._why()}): {difference}",
                         fix=f"give {self.dialect.fake}=: a function with the op's signature that "
                         "returns tensors of the right shape, dtype and device",
@@ -159,7 +159,7 @@ class FakeRule:
             return True
         # A real call would raise opforge's own errors, too, except that an op in the body has no
         # fake.
-        mistaken = isinstance(error, OpforgeError) and not isinstance(error, FakeUnknown)
+        mistaken = isinstance(error, OpforgeError) and not isinstance(error, UnsupportedBody)
         return self.dialect.lenient and self._assumable() and not mistaken
 
     def _contradict(self, mismatch: OpforgeError) -> None:
@@ -184,7 +184,7 @@ class FakeRule:
         if self.listed is not None:
             absent = [n for n in self.listed if given[n] is None]
             if absent:
-                raise FakeUnknown(
+                raise UnsupportedBody(
                     f"an output is listed to look like {absent[0]}, which is None in this call",
                     parameter=absent[0],
                     fix=f"give {self.dialect.fake} as a function with the op's signature",
@@ -192,7 +192,7 @@ class FakeRule:
             return [given[name] for name in self.listed]
         tensors = [t for a in self.lowered.tensors for t in tensors_in(given[a.name])]
         if len(tensors) < wanted:
-            raise FakeUnknown(
+            raise UnsupportedBody(
                 f"{wanted} outputs, but only {len(tensors)} tensor inputs to take shapes from",
                 found=self.refusal,
                 fix=f"give {self.dialect.fake}=: a function with the op's signature",
@@ -203,7 +203,7 @@ class FakeRule:
         """Raise the reason if a real call failed because the body kept a tensor of a trace."""
         if not _compat.fakes.is_fake_leak(error):
             return
-        raise FakeUnknown(
+        raise UnsupportedBody(
             "the body keeps tensors between calls, and kept a fake one when it was traced",
             found=first_line(error),
             fix=f"register the op opaque, mode='custom_op', and give {self.dialect.fake}=: a "
@@ -218,7 +218,7 @@ class FakeRule:
     def _refuse_unassumable(self) -> None:
         if not self._assumable():
             kinds = ", ".join(leaf.schema_type() for leaf in self.lowered.returns)
-            raise FakeUnknown(
+            raise UnsupportedBody(
                 f"cannot tell what the outputs ({kinds}) look like",
                 found=self.refusal,
                 fix=f"give {self.dialect.fake}=: a function with the op's signature that returns "
@@ -254,7 +254,7 @@ def check_fake_signature(
         if not reason and found.parameters[name].kind not in kinds and name != value:
             reason = f"it has {name!r} where the op has {value!r}"
     if reason:
-        raise FakeSignature(
+        raise BadSignature(
             f"the fake's signature does not match the op's: {reason}",
             found=f"fake{found}",
             fix=f"fake({', '.join(p.name for p in wanted)})",

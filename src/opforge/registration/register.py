@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadSchema, DuplicateOp, UnregisteredOp, warn
+from ..errors import BadDeclaration, BadRegistration, warn
 from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
@@ -202,7 +202,7 @@ class Registration:
         name, location = self.definition.name, self.definition.location
 
         def raise_dead() -> None:
-            raise UnregisteredOp(
+            raise BadRegistration(
                 f"this handle is stale: the op was {why}",
                 fix="use the new handle, or register the op again",
             ).locate(name, location)
@@ -609,7 +609,7 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
     places = " ".join(line.strip() for line in lines if "registered at" in line)
     adapter = _ADAPTER.search(places)
     if adapter:
-        return DuplicateOp(
+        return BadRegistration(
             f"{name} is already registered: this process has loaded {adapter[0]}, which defines it",
             found=", ".join(f for f in torch.ops.loaded_libraries if f.endswith(f"/{adapter[0]}"))
             or places,
@@ -617,7 +617,7 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
             "is installed, or torch.ops.load_library",
         )
     if places:
-        return DuplicateOp(
+        return BadRegistration(
             f"{name} is already registered, and not by opforge",
             found=places,
             fix="choose another name or namespace",
@@ -625,18 +625,18 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
     # torch's message has half of a character, which some Pythons refuse to read; others, like
     # 3.11.2, read no message at all.
     if isinstance(error, UnicodeError) or not (lines or schema.isascii()):
-        return BadSchema(
+        return BadDeclaration(
             "torch cannot parse the schema",
             found=f"{schema}: a name in it is not ASCII",
             fix="rename the parameter, or correct schema=",
         )
     if isinstance(error, ValueError):
-        return BadSchema(
+        return BadDeclaration(
             "the schema does not fit the op's tags",
             found=lines[0],
             fix="correct schema=, or remove the tag",
         )
-    return BadSchema(
+    return BadDeclaration(
         "torch cannot parse the schema",
         found=f"{schema}: {lines[0] if lines else 'torch does not say why'}",
         fix="rename parameters that are keywords of the schema language, or correct schema=",

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from .. import _compat
-from ..capture import Capture, capture, cpu_refusal
+from ..capture import Capture, capture, cpu_refusal, is_refused_launch
 from ..errors import (
-    CannotCapture,
     NeedsGpu,
     OpforgeError,
-    UndeclaredWrite,
+    UnsupportedBody,
+    WrongResult,
     first_line,
     warn,
 )
@@ -268,7 +268,7 @@ class Transparency:
         """
         read = _compat.fakes.host_read(error)
         by_launch = ""
-        if isinstance(error, CannotCapture) and not self._is_certain(error.kernel):
+        if is_refused_launch(error) and not self._is_certain(error.kernel):
             by_launch = f"because of {error.what}"
         if not read and not by_launch:
             raise error
@@ -276,11 +276,12 @@ class Transparency:
             if isinstance(error, OpforgeError):
                 # It says more: which heuristic of which kernel reads.
                 raise error
-            raise CannotCapture(
+            raise UnsupportedBody(
                 "torch cannot trace the body, because tensors have no values in a trace",
                 found=read,
                 fix="register the op opaque, mode='custom_op', and give fake=: a function with the "
                 "op's signature, which tracing then runs instead of the body",
+                cause="launch",
             ).locate(self.name, self.location) from error
         by_read = f"because tensors have no values in a trace ({read})"
         reason = f"torch cannot trace its body, {by_read if read else by_launch}"
@@ -391,7 +392,7 @@ class Transparency:
                 declared_names = {a.path for a in arguments if a.mutated} | {argument.path}
                 writer = run.writers.get(index)
                 by = "an in-place operation" if writer is None else f"kernel {_describe(writer)}"
-                raise UndeclaredWrite(
+                raise WrongResult(
                     f"{by} writes to {argument.path!r}, which mutates_args does not name",
                     parameter=argument.path,
                     fix=f"mutates_args={sorted(declared_names)}, or write to a copy",

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import MissingBackward, MutatedLeaf
+from ..errors import MissingBackward, UnsupportedBody
 from .autograd import at_one_level, make_function, shapes_of
 from .checks import CallChecks
 from .lists import Counts, expand, regroup, tensors_in
@@ -179,7 +179,7 @@ class Unrecorded:
         for argument in self.lowered.mutated:
             for tensor in tensors_in(given[argument.name]):
                 if tensor.requires_grad and tensor.is_leaf:
-                    raise MutatedLeaf(
+                    raise UnsupportedBody(
                         "the op mutates a leaf tensor that requires grad",
                         parameter=argument.path,
                         fix="call it under torch.no_grad(), or pass a clone",

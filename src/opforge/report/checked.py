@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import BadReport
+from ..errors import BadOption
 from ..records import BadField, Codecs, each, field, keep_to, read_at
 from .model import Checked
 
@@ -20,12 +20,12 @@ def read_check(content: Any, where: str) -> tuple[Checked, ...]:
     try:
         rows = tuple(_rows(content))
     except BadField as error:
-        raise BadReport(
+        raise BadOption(
             f"{where} cannot be read", found=str(error), fix="write it with `opforge check --json`"
         ) from None
     if not rows:
         # Nothing that failed would look like a pass.
-        raise BadReport(
+        raise BadOption(
             f"{where} has no row of a check",
             fix="write it with `opforge check --json`, of operators",
         )

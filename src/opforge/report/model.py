@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import __version__
-from ..errors import BadReport
+from ..errors import BadOption
 from ..records import BadField, Between, Codecs, JsonCodec
 from ..tuning.table import TuningTable, parse
 
@@ -160,13 +160,13 @@ def from_content(content: Any, where: str) -> Report:
     """A report from its JSON; errors call it `where`."""
     found = content.get("opforge_report")
     if found != FORMAT:
-        raise BadReport(
+        raise BadOption(
             f"{where} has format {found!r}, but this opforge reads {FORMAT}", fix=_AGAIN
         )
     try:
         report: Report = _REPORT.read(content)
     except BadField as error:
-        raise BadReport(f"{where} cannot be read", found=str(error), fix=_AGAIN) from None
+        raise BadOption(f"{where} cannot be read", found=str(error), fix=_AGAIN) from None
     return report
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadReport, NotALibrary
+from ..errors import BadOption, NotALibrary
 from ..records import shown
 from ..serving import report as served_report
 from ..tuning import table as tables
@@ -51,7 +51,7 @@ def read_all(sources: Sequence[str]) -> list[Report]:
     groups = [_Group()]
     for path in map(Path, sources):
         if not path.exists():
-            raise BadReport(
+            raise BadOption(
                 f"there is no {path}", fix="give a folder of `opforge build`, or a file"
             )
         content = None if _is_built(path) else _json(path)
@@ -107,18 +107,18 @@ _FOLDER = "give the folder that `opforge build -o` wrote"
 
 def _json(path: Path) -> Any:
     if path.suffix == ".whl":
-        raise BadReport(
+        raise BadOption(
             f"{path} is a wheel, and its files are packed",
             fix="give the folder that it was made from, or the package where it is installed",
         )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
-        raise BadReport(f"{path} is not text", fix=_FILES) from None
+        raise BadOption(f"{path} is not text", fix=_FILES) from None
     except OSError as error:
-        raise BadReport(f"{path} cannot be read: {error.strerror}", fix=_FILES) from None
+        raise BadOption(f"{path} cannot be read: {error.strerror}", fix=_FILES) from None
     except (ValueError, RecursionError) as error:
-        raise BadReport(f"{path} is not JSON: {error}", fix=_FILES) from None
+        raise BadOption(f"{path} is not JSON: {error}", fix=_FILES) from None
 
 
 def _is_report(content: Any) -> bool:
@@ -131,7 +131,7 @@ def _kind_of(path: Path, content: Any) -> Adder:
         if needed <= keys:
             return add
     found = f"an object with {', '.join(sorted(keys)[:8])}" if keys else shown(content)
-    raise BadReport(f"{path} has nothing that a report shows", found=found, fix=_FILES)
+    raise BadOption(f"{path} has nothing that a report shows", found=found, fix=_FILES)
 
 
 def _add_served(report: Report, content: Any, where: str) -> Report:
@@ -162,7 +162,7 @@ def _add_times(report: Report, content: Any, where: str) -> Report:
 
 
 def _refuse_recording(_report: Report, _content: Any, where: str) -> Report:
-    raise BadReport(
+    raise BadOption(
         f"{where} is a recording, of which nothing is compiled yet",
         fix=f"build it with `opforge build {where} -o kernels`, and give that folder",
     )
@@ -185,7 +185,7 @@ _FILES = (
 
 def _refuse_many(groups: Sequence[_Group]) -> None:
     if len(groups) > 2:
-        raise BadReport(
+        raise BadOption(
             f"{len(groups)} builds cannot be compared with one another",
             found=", ".join(str(group.build) for group in groups),
             fix="give one, or two: the old one and the new one",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import BadReport
+from ..errors import BadOption
 from ..records import BadField, Between, Codecs, each, field, keep_to, read_at
 from .model import Timed
 
@@ -22,7 +22,7 @@ def read_times(content: Any, where: str) -> tuple[Timed, ...]:
     try:
         return _rows(content)
     except BadField as error:
-        raise BadReport(
+        raise BadOption(
             f"{where} has no measured times", found=str(error),
             fix='write {"rows": [{"op": "silu", "dtype": "bf16", "microseconds": {"op": 21.4}}]}',
         ) from None  # fmt: skip

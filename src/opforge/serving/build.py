@@ -15,7 +15,7 @@ from typing import Any
 from .. import _compat
 from ..arch import Arch
 from ..arch_names import parse_archs
-from ..errors import KernelFailed, KernelNotFound, last_line
+from ..errors import BuildFailed, NotFound, last_line
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.publish import Written, check_writable, write_output
 from ..native.ir.kernel_request import Requests, want
@@ -128,7 +128,7 @@ def build(
 
 def _refuse_nothing(made: ServedPlan) -> None:
     if not any(True for _ in made.variants()):
-        raise KernelNotFound(
+        raise NotFound(
             "there is nothing to build",
             found="; ".join(made.notes) or "a recording without kernels",
             fix="record a run that launches kernels which can be served",
@@ -187,7 +187,7 @@ def _compiled(
 
     try:
         return compiled()
-    except KernelFailed as error:
+    except BuildFailed as error:
         # The others are worth building: what lacks is Triton's, or an error in strict mode.
         for key, arch in error.failed:
             request, left = requests[key]

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _compat
 from ..cli_targets import locate
-from ..errors import KernelChanged, KernelNotFound, OpforgeError
+from ..errors import NotFound, OpforgeError
 from ..gpu_target import gpu_of
 from ..recording.constants import CannotRecord
 from ..recording.inside import restore
@@ -41,7 +41,7 @@ def target_of(recording: Recording) -> AbstractContextManager[None]:
 
 
 def find(kernel: RecordedKernel) -> Any:
-    """The jitted function that was recorded; raises `KernelNotFound` or `KernelChanged`."""
+    """The jitted function that was recorded; raises `NotFound`."""
     _refuse_other_settings(kernel)
     if kernel.text:
         return _printed(kernel)
@@ -58,7 +58,7 @@ def _refuse_other_settings(kernel: RecordedKernel) -> None:
     found = settings.difference(kernel.settings, settings.current())
     if found is not None:
         name, then, now = found
-        raise KernelChanged(
+        raise NotFound(
             f"{kernel.name} was recorded with a different {name}, "
             "which changes what Triton compiles",
             found=f"{settings.told(now)}, but {settings.told(then)} was recorded",
@@ -71,21 +71,21 @@ def _printed(kernel: RecordedKernel) -> Any:
     """The jitted function of a text that Inductor printed; runs the text."""
     printed = _compat.inductor_kernels.Printed(kernel.name, kernel.text)
     if printed.source != kernel.source.partition("-")[0]:
-        raise KernelChanged(
+        raise NotFound(
             f"{kernel.name}, which Inductor printed, calls functions of a different torch",
             fix="build with the torch that the program was recorded with",
         )
     try:
         fn = _compat.inductor_kernels.function(printed)
     except Exception as error:
-        raise KernelNotFound(
+        raise NotFound(
             f"the text of {kernel.name}, which Inductor printed, cannot be run",
             found=f"{type(error).__name__}: {error}",
             fix="build where the recorded program runs, with its packages",
         ) from error
     found = _hashed(kernel.name, lambda: _compat.inductor_kernels.source_of(printed, fn))
     if found != kernel.source:
-        raise KernelChanged(
+        raise NotFound(
             f"{kernel.name}, which Inductor printed, is not the kernel that was recorded: "
             "something that it uses has been edited",
             fix="record again with `opforge record`",
@@ -104,7 +104,7 @@ def _made_again(name: str, source: str, location: str, inside: Inside) -> Any:
         kernel = _of_code(name, code, module, inside)
         if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
             return kernel
-    raise KernelChanged(
+    raise NotFound(
         f"{name} is not the kernel that was recorded: the function that makes it, or something "
         "that it uses, has been edited",
         location=location,
@@ -127,7 +127,7 @@ def _of_code(name: str, code: CodeType, module: ModuleType, inside: Inside) -> A
         closure = {n: restore(v, find_constant, _made_again) for n, v in inside.closure}
         defaults = {n: restore(v, find_constant, _made_again) for n, v in inside.defaults}
     except CannotRecord as error:
-        raise KernelChanged(f"{name} cannot be made again", found=str(error), fix=_AGAIN) from None
+        raise NotFound(f"{name} cannot be made again", found=str(error), fix=_AGAIN) from None
     cells = tuple(CellType(closure[n]) for n in code.co_freevars)
     positional = [n for n in code.co_varnames[: code.co_argcount] if n in defaults]
     given = tuple(defaults.pop(n) for n in positional)
@@ -149,7 +149,7 @@ def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
     try:
         return made()
     except _compat.kernel_hash.NoText as error:
-        raise KernelChanged(
+        raise NotFound(
             f"{name} may not be the kernel that was recorded: {error}",
             location=location or None,
             fix="use a number, or another constant, in its place",
@@ -163,7 +163,7 @@ def find_function(name: str, source: str, location: str = "", text: str = "") ->
     """
     home, _, path = name.rpartition(":")
     if "<locals>" in path:
-        raise KernelNotFound(
+        raise NotFound(
             f"{path} is made inside a function, where a build cannot find it",
             location=location or home,
             fix="define the kernel at the top of its module",
@@ -178,20 +178,20 @@ def find_function(name: str, source: str, location: str = "", text: str = "") ->
         if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
             return kernel
     if not kernels and named is None:
-        raise KernelNotFound(
+        raise NotFound(
             f"{name} was recorded, but cannot be found in its module",
             location=location or None,
             fix="keep the kernel in a variable of the module, or record again",
         )
     if not kernels:
-        raise KernelNotFound(
+        raise NotFound(
             f"{name} is not a @triton.jit function",
             found=f"a {type(named).__name__}",
             location=location or None,
             fix="keep the kernel in a variable of the module; under TRITON_INTERPRET=1 nothing can "
             "be built",
         )
-    raise KernelChanged(
+    raise NotFound(
         f"{name} is not the kernel that was recorded: it, or something that it uses, has been "
         "edited",
         location=_compat.kernels.kernel_location(kernels[0]),
@@ -221,7 +221,7 @@ def find_constant(name: str, source: str | None) -> Any:
         return find_function(name, source)
     found = _attribute(_module(name, ""), name.rpartition(":")[2])
     if found is None:
-        raise KernelNotFound(f"{name} is not there any more", fix=_AGAIN)
+        raise NotFound(f"{name} is not there any more", fix=_AGAIN)
     return found
 
 
@@ -245,7 +245,7 @@ def _module(name: str, location: str, text: str = "") -> ModuleType:
         raise
     except BaseException as error:
         # Packages raise anything where they miss a GPU or a library, and scripts exit.
-        raise KernelNotFound(
+        raise NotFound(
             f"{name} was recorded, but cannot be imported",
             found=_told(error),
             location=location or None,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _compat
-from ..errors import KernelChanged, KernelNotFound, NotARecording, OpforgeError
+from ..errors import NotFound, NotServable, OpforgeError
 from ..native.ir.kernel_request import Request
 from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
@@ -83,7 +83,7 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
     for recorded in recording.kernels:
         try:
             fn = _find_once(recorded, broken)
-        except (KernelNotFound, KernelChanged) as error:
+        except NotFound as error:
             # The others are worth building: what lacks is Triton's, or an error in strict mode.
             failed.append(error)
             made.notes.append(f"{recorded.name} is not built, and so not served: {error}")
@@ -106,7 +106,7 @@ def _find_once(recorded: RecordedKernel, broken: dict[str, OpforgeError]) -> Any
         raise broken[recorded.module]
     try:
         return find(recorded)
-    except KernelNotFound as error:
+    except NotFound as error:
         if error.__cause__ is not None:
             broken[recorded.module] = error
         raise
@@ -142,7 +142,7 @@ def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
         described = {root(name) for name in described}
         odd = sorted(described ^ names) or sorted(assumed - {name for name, _ in variant.types})
         if odd:
-            raise NotARecording(
+            raise NotServable(
                 f"the recording does not fit {recorded.name}", found=f"its variant has {odd[0]!r}"
                 if odd[0] not in names else f"nothing about {odd[0]!r}",
                 location=recorded.location, fix="record again with `opforge record`",
@@ -175,7 +175,7 @@ def _lost_constant(recorded: RecordedKernel, variant: RecordedVariant) -> str:
     for name, value in variant.constants:
         try:
             _decoded(recorded, name, value)
-        except (KernelNotFound, KernelChanged) as error:  # noqa: PERF203  # few constants
+        except NotFound as error:  # noqa: PERF203  # few constants
             return f"{name} is {show(value)}: {error}"
     return ""
 
@@ -358,14 +358,14 @@ def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
         with importable_from(recorded.path):
             return decode(value, find_constant)
     except ConstantChanged as error:
-        raise KernelChanged(
+        raise NotFound(
             f"a constant of {recorded.name} is not the one that was recorded",
             found=f"{name} is {error}",
             location=recorded.location,
             fix="record again with `opforge record`",
         ) from None
     except CannotRecord as error:
-        raise NotARecording(
+        raise NotServable(
             f"the recording of {recorded.name} cannot be read",
             found=f"{name} is {error}",
             fix="record again with `opforge record`",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadReport
+from ..errors import BadOption
 from ..notebook import counted
 from ..records import BadField, Between, Codecs
 
@@ -77,10 +77,10 @@ def from_content(content: Any, where: str) -> Served:
     found = content.get("served_format")
     if found != FORMAT:
         said = f"{where} has format {found!r}, but this opforge reads {FORMAT}"
-        raise BadReport(said, fix=_AGAIN)
+        raise BadOption(said, fix=_AGAIN)
     try:
         read: _Written = _CODEC.read(content)
     except BadField as error:
-        raise BadReport(f"{where} cannot be read", found=str(error), fix=_AGAIN) from None
+        raise BadOption(f"{where} cannot be read", found=str(error), fix=_AGAIN) from None
     handed = {(one.kernel, one.reason): one.launches for one in read.handed_over}
     return Served(dict(read.launches), dict(read.general), handed)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import _compat
-from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
+from ..errors import NotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..native.artifacts.hashes import VerifiedFiles, fault
 from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
@@ -217,7 +217,7 @@ class ServedFolder(_compat.advice.Adviser):
         try:
             constants = {n: decode(value, find_loaded) for n, value in instance.constants}
             given = {n: decode(value, find_loaded) for n, value in instance.options}
-        except (KernelChanged, KernelNotFound, ConstantChanged):
+        except (NotFound, ConstantChanged):
             # No launch can pass what is not there any more.
             return
         except CannotRecord as error:
@@ -287,7 +287,7 @@ class ServedFolder(_compat.advice.Adviser):
             "uses, has been edited"
         )
         if self.strict:
-            raise KernelChanged(
+            raise NotFound(
                 f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=COVER
             )
         return reason

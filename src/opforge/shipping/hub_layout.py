@@ -11,7 +11,7 @@ import json
 import re
 from pathlib import Path
 
-from ..errors import BadLibraryName, BadOption
+from ..errors import BadOption
 from ..native.ir.kernel_codec import read_kernels
 from ..native.library.manifest_reader import Manifest, reading
 from ..versions import OLDEST_TORCH
@@ -45,7 +45,7 @@ def write_hub_layout(library: BuiltLibrary, output: Path, version: str) -> list[
 def _hub_name(name: str) -> str:
     made = name.replace("_", "-")
     if not _NAME.fullmatch(made):
-        raise BadLibraryName(
+        raise BadOption(
             f"a kernel on the Hub cannot be named {made}",
             fix="build the library with another --name: lowercase letters, digits and dashes, a "
             "letter first",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import opforge
 
-from ..errors import BadLibraryName, BadOption, OutputNotWritable
+from ..errors import BadOption, OutputNotWritable
 
 # Packages that a wheel of that name would overwrite, or hide, as pip compares names.
 _TAKEN = {
@@ -65,14 +65,14 @@ def check_version(version: str) -> None:
 
 
 def check_package_name(name: str, *, fix: str, origin: str = "") -> None:
-    """Raise `BadLibraryName` for a name that Python cannot import, or that imports another.
+    """Raise `BadOption` for a name that Python cannot import, or that imports another.
 
     `origin` says where a name comes from that nobody gave.
     """
     why = _why_not(name)
     if why:
         what = f"a Python package cannot be named {name}{origin}: {why}"
-        raise BadLibraryName(what, fix=fix)
+        raise BadOption(what, fix=fix)
 
 
 def _why_not(name: str) -> str:

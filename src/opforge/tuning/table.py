@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arch import Arch
-from ..errors import BadTuning
+from ..errors import BadOption
 from ..records import BadField, Between, Codecs, JsonCodec, read_at, shown
 
 FORMAT = 1
@@ -121,9 +121,9 @@ def parse(text: str, where: str) -> TuningTable:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise BadTuning(f"{where} is not JSON: {error}", fix=_FIX) from None
+        raise BadOption(f"{where} is not JSON: {error}", fix=_FIX) from None
     except RecursionError:
-        raise BadTuning(
+        raise BadOption(
             f"{where} is not a tuning table: it is nested too deeply", fix=_FIX
         ) from None
     why = ""
@@ -134,7 +134,7 @@ def parse(text: str, where: str) -> TuningTable:
     elif not isinstance(content["kernels"], list):
         why = "is not a tuning table: 'kernels' is not a list"
     if why:
-        raise BadTuning(f"{where} {why}", fix=_FIX)
+        raise BadOption(f"{where} {why}", fix=_FIX)
     table = TuningTable()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
@@ -149,7 +149,7 @@ def _read_block(block: Any, table: TuningTable, where: str) -> None:
             _check(row, kernel, table, f"rows[{number}]")
             table.add(kernel, replace(row, config=as_config(dict(row.config))))
     except ValueError as error:
-        raise BadTuning(f"{where} cannot be read", found=str(error), fix=_FIX) from None
+        raise BadOption(f"{where} cannot be read", found=str(error), fix=_FIX) from None
 
 
 # The key of products of matrices, the first three of which are sizes.
@@ -180,7 +180,7 @@ def load(path: str | os.PathLike[str]) -> TuningTable:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadTuning(f"{os.fspath(path)} cannot be read: {error}", fix=_FIX) from None
+        raise BadOption(f"{os.fspath(path)} cannot be read: {error}", fix=_FIX) from None
     return parse(text, os.fspath(path))
 
 
@@ -199,7 +199,7 @@ def save(table: TuningTable, path: str | os.PathLike[str]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise BadTuning(
+        raise BadOption(
             f"{place} cannot be written: {error.strerror or error}",
             fix="choose another path with -o",
         ) from None

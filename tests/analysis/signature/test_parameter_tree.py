@@ -36,14 +36,7 @@ import opforge
 from opforge.analysis.signature.annotations import user_scope
 from opforge.analysis.signature.parameter_tree import read_signature
 from opforge.errors import (
-    MissingAnnotation,
-    MixedLiteral,
-    MutableDataclass,
-    UnresolvedAnnotation,
-    UnsupportedAnnotation,
-    UnsupportedParameterKind,
-    UnsupportedReturn,
-    UnsupportedUnion,
+    BadSignature,
 )
 from opforge.model import MISSING, Codec, Field, Leaf, Record
 from support.processes import environment, python
@@ -584,7 +577,7 @@ def refused(annotation, error, op_name):
 def test_star_args_are_refused(op_name):
     def fn(x: Tensor, *rest: Tensor) -> Tensor: ...
 
-    text = refusal(fn, UnsupportedParameterKind, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'rest': an operator's schema cannot express *rest" in text
     assert "use list[torch.Tensor]" in text
 
@@ -592,7 +585,7 @@ def test_star_args_are_refused(op_name):
 def test_double_star_kwargs_are_refused(op_name):
     def fn(x: Tensor, **options: int) -> Tensor: ...
 
-    text = refusal(fn, UnsupportedParameterKind, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'options': an operator's schema cannot express **options" in text
     assert "name each parameter" in text
 
@@ -601,7 +594,7 @@ def test_missing_annotations_are_listed_all_at_once(op_name):
     def fn(x, y: int, z=1, *, w):
         return x
 
-    text = refusal(fn, MissingAnnotation, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'x': no type annotation on x, z, w, return\n" in text
     assert "found: def fn(x, y: int, z=1, *, w)" in text
     assert "-> None if nothing is returned" in text
@@ -611,7 +604,7 @@ def test_a_missing_return_annotation_alone_is_named(op_name):
     def fn(x: Tensor):
         return x
 
-    assert "no type annotation on return\n" in refusal(fn, MissingAnnotation, op_name)
+    assert "no type annotation on return\n" in refusal(fn, BadSignature, op_name)
 
 
 @dataclass
@@ -620,7 +613,7 @@ class Mutable:
 
 
 def test_a_mutable_dataclass_is_refused_with_frozen_as_the_fix(op_name):
-    text = refused(Mutable, MutableDataclass, op_name)
+    text = refused(Mutable, BadSignature, op_name)
     assert "Mutable is a mutable dataclass" in text
     assert "fix: add frozen=True: @dataclass(frozen=True) class Mutable" in text
 
@@ -630,7 +623,7 @@ def test_a_mutable_dataclass_inside_a_frozen_one_is_refused_with_frozen_as_the_f
     class Config:
         inner: Mutable
 
-    text = refused(Config, MutableDataclass, op_name)
+    text = refused(Config, BadSignature, op_name)
     assert "parameter 'p.inner': Mutable is a mutable dataclass" in text
     assert "add frozen=True" in text
 
@@ -641,7 +634,7 @@ def test_a_mutable_dataclass_inside_a_frozen_one_is_refused_with_frozen_as_the_f
     ids=str,
 )
 def test_dicts_are_refused_in_favour_of_a_frozen_dataclass(annotation, op_name):
-    text = refused(annotation, UnsupportedAnnotation, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "an operator's schema cannot express" in text
     assert "use a frozen dataclass with a field per key" in text
 
@@ -650,7 +643,7 @@ def test_dicts_are_refused_in_favour_of_a_frozen_dataclass(annotation, op_name):
     "annotation", [set, set[int], frozenset[str], collections.abc.Set[int]], ids=str
 )
 def test_sets_are_refused_in_favour_of_a_list(annotation, op_name):
-    text = refused(annotation, UnsupportedAnnotation, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "use a list, or a Literal or Enum per element" in text
 
 
@@ -666,7 +659,7 @@ class IntAccess(enum.IntFlag):
 
 @pytest.mark.parametrize("cls", [Access, IntAccess])
 def test_flags_are_refused(cls, op_name):
-    text = refused(cls, UnsupportedAnnotation, op_name)
+    text = refused(cls, BadSignature, op_name)
     assert f"{cls.__name__} is a Flag, whose combinations are not members" in text
     assert "use one bool per flag" in text
 
@@ -684,7 +677,7 @@ def test_flags_are_refused(cls, op_name):
     ids=str,
 )
 def test_a_literal_of_mixed_or_other_kinds_is_refused(annotation, found, op_name):
-    text = refused(annotation, MixedLiteral, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "a Literal must hold only str, only int or only bool values (and None)" in text
     assert f"found: {found}" in text
     assert "or an Enum" in text
@@ -703,7 +696,7 @@ def test_a_literal_of_mixed_or_other_kinds_is_refused(annotation, found, op_name
     ids=str,
 )
 def test_a_union_other_than_with_none_is_refused(annotation, found, op_name):
-    text = refused(annotation, UnsupportedUnion, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "a schema argument has one type" in text
     assert f"found: {found}" in text
     assert "X | None" in text
@@ -724,7 +717,7 @@ class Chain(NamedTuple):
     ("cls", "where"), [(Tree, "p.left"), (Chain, "p.rest")], ids=["dataclass", "namedtuple"]
 )
 def test_a_class_that_contains_itself_is_refused(cls, where, op_name):
-    text = refused(cls, UnsupportedAnnotation, op_name)
+    text = refused(cls, BadSignature, op_name)
     assert f"parameter '{where}': {cls.__name__} contains itself" in text
 
 
@@ -750,7 +743,7 @@ class Plain:
     ids=str,
 )
 def test_any_other_type_is_refused_with_the_usable_ones(annotation, op_name):
-    text = refused(annotation, UnsupportedAnnotation, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "an operator's schema cannot express" in text
     assert "Tensor, int, float, bool, str" in text
     assert "a frozen dataclass" in text
@@ -758,7 +751,7 @@ def test_any_other_type_is_refused_with_the_usable_ones(annotation, op_name):
 
 @pytest.mark.parametrize("annotation", [list, tuple, Sequence, typing.List, typing.Tuple], ids=str)
 def test_a_list_or_tuple_without_an_element_type_is_refused(annotation, op_name):
-    assert "give the element type: list[int]" in refused(annotation, UnsupportedAnnotation, op_name)
+    assert "give the element type: list[int]" in refused(annotation, BadSignature, op_name)
 
 
 @pytest.mark.parametrize(
@@ -773,7 +766,7 @@ def test_a_list_or_tuple_without_an_element_type_is_refused(annotation, op_name)
     ids=str,
 )
 def test_a_list_of_what_no_schema_can_list_is_refused(annotation, element, op_name):
-    text = refused(annotation, UnsupportedAnnotation, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "has elements that a schema's list cannot hold" in text
     assert f"found: elements of type {element}" in text
 
@@ -787,12 +780,12 @@ def test_a_bad_field_is_named_by_its_path(op_name):
     class Config:
         deep: Deep
 
-    assert "parameter 'p.deep.table'" in refused(Config, UnsupportedAnnotation, op_name)
+    assert "parameter 'p.deep.table'" in refused(Config, BadSignature, op_name)
 
 
 def test_an_untyped_namedtuple_is_refused_with_typed_fields_as_the_fix(op_name):
     untyped = collections.namedtuple("Pair", "a b")  # noqa: PYI024  # what is tested
-    text = refused(untyped, UnsupportedAnnotation, op_name)
+    text = refused(untyped, BadSignature, op_name)
     assert "Pair has fields without a type: a, b" in text
     assert "class Pair(typing.NamedTuple)" in text
 
@@ -803,13 +796,13 @@ def test_an_enum_without_members_is_refused(op_name):
 
     def fn(p: Nothing) -> None: ...
 
-    assert "Nothing is an Enum without members" in refusal(fn, UnsupportedAnnotation, op_name)
+    assert "Nothing is an Enum without members" in refusal(fn, BadSignature, op_name)
 
 
 def test_an_undefined_name_is_refused(op_name):
     def fn(x: Tensor, cfg: "Confg") -> Tensor: ...  # noqa: F821
 
-    text = refusal(fn, UnresolvedAnnotation, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'cfg': unresolved string annotation: name 'Confg' is not defined" in text
     assert "not only under `if TYPE_CHECKING:`" in text
 
@@ -817,19 +810,19 @@ def test_an_undefined_name_is_refused(op_name):
 def test_only_the_parameter_with_an_undefined_name_is_named(op_name):
     def fn(x: "Tensor", y: "T1 | None", z: "Ten") -> "Tensor": ...  # noqa: F821
 
-    text = refusal(fn, UnresolvedAnnotation, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'y': unresolved string annotation: name 'T1'" in text
 
     def fn(x: "Tensor", z: "Ten") -> "Tensor": ...  # noqa: F821
 
-    text = refusal(fn, UnresolvedAnnotation, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "parameter 'z': unresolved string annotation: name 'Ten'" in text
 
 
 def test_an_unresolvable_return_annotation_is_refused(op_name):
     def fn(x: "Tensor") -> "Nowhere": ...  # noqa: F821
 
-    assert "name 'Nowhere' is not defined" in refusal(fn, UnresolvedAnnotation, op_name)
+    assert "name 'Nowhere' is not defined" in refusal(fn, BadSignature, op_name)
 
 
 def test_an_undefined_name_in_a_field_is_refused(op_name):
@@ -837,7 +830,7 @@ def test_an_undefined_name_in_a_field_is_refused(op_name):
     class Config:
         mode: "Nowhere"  # noqa: F821
 
-    text = refused(Config, UnresolvedAnnotation, op_name)
+    text = refused(Config, BadSignature, op_name)
     assert "name 'Nowhere' is not defined" in text
 
 
@@ -845,13 +838,13 @@ def test_an_undefined_name_in_a_field_is_refused(op_name):
 def test_a_string_that_is_not_an_annotation_is_refused(text, op_name):
     def fn(p: text) -> None: ...
 
-    assert "fix:" in refusal(fn, UnresolvedAnnotation, op_name)
+    assert "fix:" in refusal(fn, BadSignature, op_name)
 
 
 def test_a_number_as_an_annotation_is_refused(op_name):
     def fn(p: 3) -> None: ...
 
-    refusal(fn, UnsupportedAnnotation, op_name)
+    refusal(fn, BadSignature, op_name)
 
 
 @pytest.mark.parametrize(
@@ -905,7 +898,7 @@ def test_an_unsupported_return_type_is_refused_with_the_supported_ones(annotatio
         return x
 
     fn.__annotations__["return"] = annotation
-    text = refusal(fn, UnsupportedReturn, op_name)
+    text = refusal(fn, BadSignature, op_name)
     assert "an operator cannot return" in text
     assert "return Tensor, Optional[Tensor], list[Tensor]" in text
 
@@ -950,6 +943,6 @@ class Dtypes:
     ],
 )
 def test_a_list_of_dtypes_and_the_like_is_refused(annotation, op_name):
-    text = refused(annotation, UnsupportedAnnotation, op_name)
+    text = refused(annotation, BadSignature, op_name)
     assert "torch would turn the elements of the list into ints" in text
     assert "use a tuple of fixed length" in text

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.errors import UnknownArch
+from opforge.errors import BadOption
 from support.checking import row
 from support.launching import blocks, double, double_in_place, no_gpu
 from support.native.compile_workers import lasting
@@ -55,7 +55,7 @@ def test_the_gpu_is_the_one_that_was_asked_for(op_name):
         reports.append(opforge.check(op, torch.ones(2), only="native"))
     for report in reports:
         assert report.rows[0].reason.endswith("kernel variants for gfx942")
-    with pytest.raises(UnknownArch, match="'gfx9' is not a GPU architecture"):
+    with pytest.raises(BadOption, match="'gfx9' is not a GPU architecture"):
         opforge.check(op, torch.ones(2), arch="gfx9")
 
 

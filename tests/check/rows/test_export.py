@@ -13,7 +13,7 @@ import opforge
 from opforge.check.rows import export
 from opforge.check.run import check_call
 from opforge.doctor import Finding
-from opforge.errors import OpNotImportable
+from opforge.errors import BadRegistration
 from support.checking import row
 from support.launching import blocks, double
 
@@ -227,7 +227,7 @@ def test_package_fails_by_what_the_compiler_raised(op_name, monkeypatch):
 
 def test_package_is_not_loaded_in_this_process_where_that_would_end_it(op_name, monkeypatch):
     def local(*_args, **_options):
-        raise OpNotImportable("defined in a function")
+        raise BadRegistration("defined in a function")
 
     findings = [
         Finding("torch.compile", "ok", "with Inductor"),

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from opforge.errors import CCompileFailed, NoCompiler
+from opforge.errors import BuildFailed
 from opforge.native.artifacts.toolchain import compile_library
 
 
@@ -56,13 +56,13 @@ def test_the_runtime_is_compiled_in_the_same_units_whatever_the_jobs(folder):
 def test_an_error_in_the_runtime_names_its_file(folder):
     add_runtime(folder)
     (folder / "src" / "tiny" / "broadcast.c").write_text("\nint broken = wrong;\n")
-    with pytest.raises(CCompileFailed, match=r"src/tiny/broadcast\.c:2:14: error"):
+    with pytest.raises(BuildFailed, match=r"src/tiny/broadcast\.c:2:14: error"):
         compile_library(folder, "tiny")
 
 
 def test_a_missing_compiler_is_reported_with_what_to_install(folder, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler -O1")
-    with pytest.raises(NoCompiler) as refused:
+    with pytest.raises(BuildFailed) as refused:
         compile_library(folder, "tiny")
     what, found, fix = str(refused.value).splitlines()
     assert what == "no-such-compiler, which compiles native libraries, is not installed"
@@ -75,7 +75,9 @@ def test_a_missing_compiler_is_reported_with_what_to_install(folder, monkeypatch
 def test_no_compiler_at_all(folder, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(NoCompiler, match=r"^cc, which compiles native libraries, is not installed"):
+    with pytest.raises(
+        BuildFailed, match=r"^cc, which compiles native libraries, is not installed"
+    ):
         compile_library(folder, "tiny")
 
 
@@ -88,7 +90,7 @@ def compiler(folder, text):
 
 def test_a_compiler_with_an_open_quote_is_reported_as_such(folder, monkeypatch):
     monkeypatch.setenv("CC", "cc '-O1")
-    with pytest.raises(NoCompiler, match="CC cannot be read as a command: No closing quotation"):
+    with pytest.raises(BuildFailed, match="CC cannot be read as a command: No closing quotation"):
         compile_library(folder, "tiny")
 
 
@@ -101,13 +103,13 @@ def test_a_compiler_that_does_nothing_is_reported_with_the_file_that_is_missing(
     folder, monkeypatch
 ):
     monkeypatch.setenv("CC", compiler(folder, "#!/bin/sh\n"))
-    with pytest.raises(CCompileFailed, match=r"ended without an error, but wrote no one\.o"):
+    with pytest.raises(BuildFailed, match=r"ended without an error, but wrote no one\.o"):
         compile_library(folder, "tiny")
 
 
 def test_a_compiler_that_is_no_program_is_reported(folder, monkeypatch):
     monkeypatch.setenv("CC", compiler(folder, "no program"))
-    with pytest.raises(CCompileFailed, match="own_cc does not run: Exec format error"):
+    with pytest.raises(BuildFailed, match="own_cc does not run: Exec format error"):
         compile_library(folder, "tiny")
 
 
@@ -116,7 +118,7 @@ def test_a_compiler_may_print_any_bytes(folder, monkeypatch):
     monkeypatch.setenv("CC", compiler(folder, f'{says}exec cc "$@"\n'))
     assert compile_library(folder, "tiny")
     monkeypatch.setenv("CC", compiler(folder, f"{says}exit 1\n"))
-    with pytest.raises(CCompileFailed, match="\N{REPLACEMENT CHARACTER} odd"):
+    with pytest.raises(BuildFailed, match="\N{REPLACEMENT CHARACTER} odd"):
         compile_library(folder, "tiny")
 
 
@@ -131,13 +133,13 @@ def test_a_compiler_may_be_named_relative_to_the_current_folder(folder, monkeypa
 def test_options_in_cc_are_kept(folder, monkeypatch):
     monkeypatch.setenv("CC", "cc -DWRONG=1")
     (folder / "src" / "tiny" / "one.c").write_text("#ifdef WRONG\n#error seen\n#endif\n")
-    with pytest.raises(CCompileFailed, match="error seen"):
+    with pytest.raises(BuildFailed, match="error seen"):
         compile_library(folder, "tiny")
 
 
 def test_an_error_of_the_compiler_is_shown(folder):
     (folder / "src" / "tiny" / "two.c").write_text("int broken(\n")
-    with pytest.raises(CCompileFailed) as failed:
+    with pytest.raises(BuildFailed) as failed:
         compile_library(folder, "tiny")
     assert "failed with exit code 1" in str(failed.value)
     assert "src/tiny/two.c:1" in str(failed.value)

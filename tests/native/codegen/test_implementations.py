@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from opforge import native
-from opforge.errors import BadChoice, NativeCallFailed, WrongArgument
+from opforge.errors import BadOption, NativeCallFailed, WrongArgument
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from support.native import hand_made
@@ -328,7 +328,7 @@ def test_python_lists_them_and_takes_one_by_index_or_name(demo, standin):
 def test_python_refuses_an_unknown_implementation(demo):
     with pytest.raises(NativeCallFailed, match=r"implementation: 2, expected 0 \(copy_flat\)"):
         demo.copy(COMPACT, implementation=2)
-    with pytest.raises(BadChoice, match="'flat', expected 'copy_flat' or 'copy'"):
+    with pytest.raises(BadOption, match="'flat', expected 'copy_flat' or 'copy'"):
         demo.copy(COMPACT, implementation="flat")
     for wrong in (1.5, 2**40):
         with pytest.raises(WrongArgument, match="expected an index or a name"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.errors import BadProgram
+from opforge.errors import BadOption
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
@@ -189,7 +189,7 @@ def test_they_are_written_only_where_they_are_asked_for():
 def test_an_operator_cannot_have_the_name_of_the_table():
     op, kernels = hand_made.add()
     op = dataclasses.replace(op, name="jax_handlers")
-    with pytest.raises(BadProgram, match="two functions would be called demo_jax_handlers"):
+    with pytest.raises(BadOption, match="two functions would be called demo_jax_handlers"):
         sources(hand_made.library((op, kernels)), jax=True)
 
 

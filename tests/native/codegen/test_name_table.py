@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from opforge.errors import BadProgram
+from opforge.errors import BadOption
 from opforge.native.codegen import sources
 from support.native import hand_made
 from support.native.hand_made import Case, ChoiceParam, Op, Path, ScalarParam, TensorCase, Var
@@ -26,7 +26,7 @@ def chosen(name, *params, labels=("RELU",)):
 
 
 def refusal(*ops):
-    with pytest.raises(BadProgram) as refused:
+    with pytest.raises(BadOption) as refused:
         sources(hand_made.library(*((op, []) for op in ops)))
     return str(refused.value)
 

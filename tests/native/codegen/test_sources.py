@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.errors import BadProgram
+from opforge.errors import BadOption
 from opforge.native.artifacts.toolchain import FLAGS, as_unit, compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
@@ -301,7 +301,7 @@ def test_operators_that_would_share_a_name_in_cplusplus_are_refused():
         hand_made.Op(name, f"demo::{name}", "ops.py:99", op.params, op.outputs, op.cases)
         for name in ("new", "new_")
     ]
-    with pytest.raises(BadProgram, match=r"two functions would be called new_ in C\+\+"):
+    with pytest.raises(BadOption, match=r"two functions would be called new_ in C\+\+"):
         sources(hand_made.library((both[0], kernels), (both[1], [])))
 
 
@@ -312,7 +312,7 @@ def test_functions_that_would_share_a_name_are_refused(name):
     op, kernels = hand_made.add()
     renamed = hand_made.Op(name, "demo::other", "ops.py:99", op.params, op.outputs, op.cases)
     program = hand_made.library((op, kernels), (renamed, []))
-    with pytest.raises(BadProgram, match=f"two functions would be called demo_{name}") as refused:
+    with pytest.raises(BadOption, match=f"two functions would be called demo_{name}") as refused:
         sources(program)
     assert "demo::other (ops.py:99)" in str(refused.value)
 
@@ -323,14 +323,14 @@ def test_an_enum_that_would_be_called_as_a_function_is_refused(name):
     choice = hand_made.ChoiceParam(name, ("A",), ("'a'",))
     cases = tuple(hand_made.Case(c.tensors, ((name, 0),), paths=c.paths) for c in op.cases)
     named = hand_made.Op("add", "demo::add", "ops.py:99", (*op.params, choice), op.outputs, cases)
-    with pytest.raises(BadProgram, match=f"enum would be called demo_add_{name}") as refused:
+    with pytest.raises(BadOption, match=f"enum would be called demo_add_{name}") as refused:
         sources(hand_made.library((named, kernels)))
     assert f"demo::add (ops.py:99), parameter '{name}'" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])
 def test_a_library_name_that_is_invalid_in_c_is_refused(name):
-    with pytest.raises(BadProgram, match="cannot begin the names of C functions"):
+    with pytest.raises(BadOption, match="cannot begin the names of C functions"):
         sources(hand_made.library(name=name))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import opforge
-from opforge.errors import BadTree, UnknownOperator
+from opforge.errors import BadOption, NotFound
 from opforge.native.commands import build, operator_tree
 from opforge.native.commands import list as list_command
 from opforge.native.ir import places
@@ -104,7 +104,7 @@ def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
     assert "no operators" in told["idle"]
     assert "no op.py" in told["nothing"]
     assert "has no native.declare" in told["undeclared"]
-    with pytest.raises(BadTree, match="5 folders of ops/ cannot be built") as raised:
+    with pytest.raises(BadOption, match="5 folders of ops/ cannot be built") as raised:
         operator_tree.refuse("ops/", found.problems)
     assert all(f"{folder / name}: " in str(raised.value) for name in told)
 
@@ -140,7 +140,7 @@ def test_a_tree_may_be_called_as_an_installed_package_is(tmp_path, ops):
 
 
 def test_an_empty_tree_is_refused(tmp_path):
-    with pytest.raises(BadTree, match="has no operators"):
+    with pytest.raises(BadOption, match="has no operators"):
         operator_tree.load(tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_only_names_operators_with_or_without_their_namespace(ops):
     assert operator_tree.select(found, ()) == found
     assert operator_tree.select(found, ("mul",)) == found[1:]
     assert operator_tree.select(found, ("tree_tests::add",)) == found[:1]
-    with pytest.raises(UnknownOperator, match="did you mean mul") as raised:
+    with pytest.raises(NotFound, match="did you mean mul") as raised:
         operator_tree.select(found, ("add", "mull"))
     assert "found: the operators add, mul" in str(raised.value)
 
@@ -205,7 +205,7 @@ def test_any_tree_of_files_loads_where_no_declaration_is_needed(ops):
 def test_a_tree_of_files_without_operators_is_refused(ops):
     folder = ops()
     (folder / "helpers.py").write_text("x = 1\n")
-    with pytest.raises(BadTree, match="has no operators"):
+    with pytest.raises(BadOption, match="has no operators"):
         operator_tree.load_files(folder)
 
 

@@ -14,14 +14,11 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import (
-    BadDims,
-    BadSpec,
-    ConflictingDeclarations,
-    MissingAnnotation,
-    NotAnOp,
+    BadDeclaration,
+    BadSignature,
+    NotFound,
     OpforgeError,
-    Undeclared,
-    UnknownParameter,
+    WrongArgument,
 )
 from opforge.native.frontend.expand import expand
 from opforge.native.frontend.store import declarations_of
@@ -87,7 +84,7 @@ def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declare
         return x
 
     op = make_op(bare, mode="none")
-    text = refusal(MissingAnnotation, op, x=X)
+    text = refusal(BadSignature, op, x=X)
     assert text.startswith("OP (HERE), parameter 'x': no type annotation on x, return")
 
 
@@ -124,14 +121,14 @@ def test_declaring_does_not_read_the_body(make_op):
 
 
 def test_something_that_is_not_an_op_is_refused_at_its_declaration():
-    with pytest.raises(NotAnOp) as caught:
+    with pytest.raises(WrongArgument) as caught:
         native.declare(silu, x=X)
     assert text_of(caught).startswith("HERE: <function silu")
 
 
 def test_the_error_names_the_line_of_the_declare_call(make_op):
     op = make_op(silu)
-    with pytest.raises(UnknownParameter) as caught:
+    with pytest.raises(WrongArgument) as caught:
         native.declare(
             op,
             x=X,
@@ -173,7 +170,7 @@ def test_unregistering_forgets_declarations(make_op):
     assert declarations_of(entry) == ()
     again = opforge.op(silu, name=entry.name)
     assert declarations(again) == []
-    with pytest.raises(Undeclared) as caught:
+    with pytest.raises(NotFound) as caught:
         expand(again)
     where = f"{silu.__code__.co_filename}:{silu.__code__.co_firstlineno}"
     assert str(caught.value) == (
@@ -210,7 +207,7 @@ def module(tmp_path, monkeypatch):
         return importlib.import_module(name)
 
     yield load
-    with contextlib.suppress(NotAnOp):
+    with contextlib.suppress(WrongArgument):
         opforge.unregister("opforge_declare_reload::silu")
     for name in made:
         sys.modules.pop(name, None)
@@ -266,8 +263,8 @@ def test_a_refused_declaration_leaves_the_others(make_op):
     op = make_op(gemm)
     b = native.tensor("n k", dtype="fp16")
     native.declare(op, a=X, b=b, alpha=native.scalar())
-    refusal(ConflictingDeclarations, op, a=X, b=b)
-    refusal(BadDims, op, a=native.tensor("m,", dtype="fp16"), b=b)
+    refusal(BadDeclaration, op, a=X, b=b)
+    refusal(BadDeclaration, op, a=native.tensor("m,", dtype="fp16"), b=b)
     assert len(expand(op).cases) == 1
 
 
@@ -305,7 +302,7 @@ def test_broadcast_tensors_form_a_group_with_those_that_share_their_shape(make_o
 
 def test_a_written_tensor_cannot_be_broadcast(make_op):
     op = make_op(accumulate, mutates_args=("state",))
-    assert refusal(BadSpec, op, state=B, x=S, scale=S) == (
+    assert refusal(WrongArgument, op, state=B, x=S, scale=S) == (
         "OP (HERE), parameter 'state': it is broadcast and written to, so one element would "
         "hold several results\n  fix: broadcast the other parameters to its shape"
     )
@@ -315,7 +312,7 @@ def test_declarations_that_broadcast_different_parameters_are_refused(make_op):
     op = make_op(accumulate, mutates_args=("state",))
     native.declare(op, state=S, x=B, scale=S)
     first = declarations(op)[0].location
-    assert refusal(ConflictingDeclarations, op, state=S, x=S, scale=B) == (
+    assert refusal(BadDeclaration, op, state=S, x=S, scale=B) == (
         "OP (HERE): the declarations of this op broadcast different parameters\n"
         f"  found: x at {first}; scale at HERE\n"
         "  fix: give broadcast= to the same parameters, with the same *s, in all of them"
@@ -346,7 +343,7 @@ def test_a_name_of_the_schema_is_the_schemas_where_the_function_has_it_elsewhere
 def test_a_parameter_under_both_of_its_names_is_declared_twice(op_name):
     op = opforge.op(lambda x: x * 1, name=op_name(), schema="(Tensor input) -> Tensor")
     spec = native.tensor("m", "fp16")
-    with pytest.raises(BadSpec, match="declared twice"):
+    with pytest.raises(WrongArgument, match="declared twice"):
         native.declare(op, x=spec, input=spec)
 
 

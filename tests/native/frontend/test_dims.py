@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.errors import BadBounds, BadDims, BadRanks, UnusedName
+from opforge.errors import BadDeclaration
 from opforge.native.frontend.dims import (
     Name,
     Rest,
@@ -87,13 +87,13 @@ def test_dims_are_words_with_spaces_between(text, parts):
     ],
 )
 def test_an_invalid_dims_text_is_refused_with_a_valid_one(text, message):
-    with raising(BadDims, message):
+    with raising(BadDeclaration, message):
         parse(text, "x")
 
 
 @pytest.mark.parametrize("word", ["-1", "*", "**s", "m-1", "1.5", "....", "?", "größe", "*4", "4m"])
 def test_words_that_are_not_dimensions_are_refused(word):
-    with pytest.raises(BadDims, match=re.escape(repr(word))):
+    with pytest.raises(BadDeclaration, match=re.escape(repr(word))):
         parse(f"m {word}", "x")
 
 
@@ -164,14 +164,14 @@ def test_ranks_count_all_dimensions_of_a_tensor(text, ranks, read):
     ],
 )
 def test_ranks_that_do_not_fit_the_dims_are_refused(text, ranks, message):
-    with raising(BadRanks, message):
+    with raising(BadDeclaration, message):
         read_ranks(parse(text, "x"), ranks, "x")
 
 
 @pytest.mark.parametrize("ranks", [(), "12", (1.0,), True, ("1",), {}])
 def test_ranks_that_are_not_numbers_are_refused(ranks):
     with raising(
-        BadRanks,
+        BadDeclaration,
         f"parameter 'x': ranks are whole numbers\n  found: ranks={ranks!r}\n  fix: ranks=(1, 2, 3)",
     ):
         read_ranks(parse("...", "x"), ranks, "x")
@@ -192,7 +192,7 @@ def test_one_parameter_says_for_all_how_long_a_shared_shape_is():
 
 def test_ranks_of_a_shared_shape_that_disagree_are_refused():
     with raising(
-        BadRanks,
+        BadDeclaration,
         "parameter 'y': *s stands for 2 or 3 dimensions here and for 1 or 2 in 'x'\n"
         "  fix: give ranks to only one of them, or ranks that agree; ranks count all dimensions of "
         "a tensor, "
@@ -203,7 +203,7 @@ def test_ranks_of_a_shared_shape_that_disagree_are_refused():
 
 def test_a_shared_shape_without_ranks_is_refused():
     with raising(
-        BadRanks,
+        BadDeclaration,
         "parameter 'x': no parameter with *s has ranks: how many dimensions may there be?\n"
         '  fix: native.tensor("*s h", ..., ranks=(1, 2, 3))',
     ):
@@ -211,7 +211,7 @@ def test_a_shared_shape_without_ranks_is_refused():
 
 
 def test_a_shared_shape_may_not_lift_another_tensor_beyond_the_highest_rank():
-    with pytest.raises(BadRanks, match="parameter 'y': rank 9 is above 8"):
+    with pytest.raises(BadDeclaration, match="parameter 'y': rank 9 is above 8"):
         lengths_of(x=("*s", 8), y=("*s k", None))
 
 
@@ -242,7 +242,7 @@ def test_a_shape_has_the_rank_that_was_asked_for(before, after, loose, rank):
     parts = parse(" ".join([*before, loose, *after]), "x")
     length = rank - len(before) - len(after)
     if length < 0:
-        with pytest.raises(BadRanks):
+        with pytest.raises(BadDeclaration):
             read_ranks(parts, rank, "x")
     else:
         assert read_ranks(parts, rank, "x") == (rank,)
@@ -305,7 +305,7 @@ FIX = (
     ],
 )
 def test_a_bound_that_no_size_satisfies_is_refused(given, what):
-    with raising(BadBounds, f"dims={{'k': {given!r}}}: {what}\n{FIX}"):
+    with raising(BadDeclaration, f"dims={{'k': {given!r}}}: {what}\n{FIX}"):
         read_bounds({"k": given}, ["k"], [])
 
 
@@ -316,13 +316,13 @@ def test_the_largest_numbers_of_64_bits_are_bounds():
 
 
 def test_a_size_beyond_64_bits_is_refused():
-    with pytest.raises(BadDims, match=r"size 9223372036854775808 is beyond 2\*\*63 - 1"):
+    with pytest.raises(BadDeclaration, match=r"size 9223372036854775808 is beyond 2\*\*63 - 1"):
         parse("m 9223372036854775808", "x")
 
 
 def test_dims_that_are_not_a_mapping_are_refused():
     with raising(
-        BadBounds,
+        BadDeclaration,
         'dims= maps size names to bounds\n  found: [1]\n  fix: dims={"hidden": (1, 8192)}',
     ):
         read_bounds([1], ["k"], [])
@@ -330,11 +330,11 @@ def test_dims_that_are_not_a_mapping_are_refused():
 
 def test_a_bound_for_a_name_that_is_not_used_is_refused():
     with raising(
-        UnusedName,
+        BadDeclaration,
         "dims= bounds 'hiden', but no parameter's dims have that name\n"
         "  fix: did you mean 'hidden'? the names are rows, hidden; \"...\" has no names, so write "
         '"... hiden" to bound a size of it',
     ):
         read_bounds({"hiden": (1, 2)}, ["rows", "hidden"], [])
-    with pytest.raises(UnusedName, match="no parameter names a size"):
+    with pytest.raises(BadDeclaration, match="no parameter names a size"):
         read_bounds({"k": 1}, [], [])

@@ -14,12 +14,11 @@ import opforge
 from opforge import native
 from opforge.cli import main
 from opforge.errors import (
-    BadImplementations,
-    BadLibraryName,
-    DifferentImplementations,
-    NotAnOp,
-    Undeclared,
-    UnknownOperator,
+    BadDeclaration,
+    BadOption,
+    BadSignature,
+    NotFound,
+    WrongArgument,
 )
 from opforge.native.commands import operator_tree
 from opforge.native.commands.list import collect
@@ -118,9 +117,7 @@ def test_the_operator_itself_may_have_no_declaration(make_op):
     assert op.torch_name == opforge.info(general).name
     assert [one.name for one in op.implementations] == [short(flat)]
     native.declare(general, **STRIDED)
-    with pytest.raises(
-        BadImplementations, match="is not in its list of implementations"
-    ) as refused:
+    with pytest.raises(BadDeclaration, match="is not in its list of implementations") as refused:
         plan([general, flat], (80,), name="several")
     assert f"native.declare at {__file__}:" in str(refused.value)
     opforge.unregister(general)
@@ -128,7 +125,7 @@ def test_the_operator_itself_may_have_no_declaration(make_op):
 
 def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
     general, flat = both
-    with pytest.raises(BadImplementations, match="is not in its list of implementations"):
+    with pytest.raises(BadDeclaration, match="is not in its list of implementations"):
         native.implementations(general, flat)
 
 
@@ -136,7 +133,7 @@ def test_an_undeclared_implementation_is_refused(make_op):
     general, flat = make_op(add), make_op(flat_add)
     native.declare(general, **STRIDED)
     native.implementations(general, flat, general)
-    with pytest.raises(Undeclared) as refused:
+    with pytest.raises(NotFound) as refused:
         plan([general], (80,), name="several")
     text = named(str(refused.value), ADD=general, FLAT=flat)
     assert text.startswith(
@@ -178,7 +175,7 @@ def test_another_signature_is_refused_where_they_are_listed(
 ):
     op = make_op(clamp_, mutates_args=("x",), mode="custom_op")
     alternative = make_op(other, mutates_args=mutated, mode="custom_op")
-    with pytest.raises(DifferentImplementations) as refused:
+    with pytest.raises(BadSignature) as refused:
         native.implementations(op, alternative, op)
     said = named(str(refused.value), OP=op, OTHER=alternative).splitlines()
     assert said[0] == (
@@ -193,7 +190,7 @@ def test_another_number_of_outputs_is_refused(make_op):
         return torch.empty_like(x), torch.empty_like(y)
 
     op, pair = make_op(add), make_op(two)
-    with pytest.raises(DifferentImplementations) as refused:
+    with pytest.raises(BadSignature) as refused:
         native.implementations(op, pair)
     text = named(str(refused.value), OP=op, TWO=pair)
     assert "operator: OP has 1 output, and TWO 2 outputs" in text
@@ -219,7 +216,7 @@ def test_a_number_of_another_type_is_refused(make_op, declared_first):
         second()
         plan([op], (80,), name="several")
 
-    with pytest.raises(DifferentImplementations) as refused:
+    with pytest.raises(BadSignature) as refused:
         built()
     text = named(str(refused.value), OP=op, OTHER=other)
     assert text.startswith(
@@ -278,23 +275,21 @@ def test_a_tensor_that_one_implementation_lacks_may_be_left_out(make_op):
 def test_invalid_lists_are_refused(both, make_op):
     general, flat = both
     third = make_op(add)
-    with pytest.raises(BadImplementations, match="no implementation is listed"):
+    with pytest.raises(BadDeclaration, match="no implementation is listed"):
         native.implementations(general)
-    with pytest.raises(BadImplementations, match="is listed twice"):
+    with pytest.raises(BadDeclaration, match="is listed twice"):
         native.implementations(general, flat, flat)
-    with pytest.raises(NotAnOp, match="is not an opforge op"):
+    with pytest.raises(WrongArgument, match="is not an opforge op"):
         native.implementations(general, len)
     native.implementations(general, flat, general)
-    with pytest.raises(
-        BadImplementations, match="a different list of its implementations"
-    ) as refused:
+    with pytest.raises(BadDeclaration, match="a different list of its implementations") as refused:
         native.implementations(general, general, flat)
     assert refused.value.location.startswith(__file__)
-    with pytest.raises(BadImplementations, match=r"it implements .* itself"):
+    with pytest.raises(BadDeclaration, match=r"it implements .* itself"):
         native.implementations(flat, third)
-    with pytest.raises(BadImplementations, match=r"implements .* already"):
+    with pytest.raises(BadDeclaration, match=r"implements .* already"):
         native.implementations(third, flat, third)
-    with pytest.raises(BadImplementations, match="is an operator with implementations of its own"):
+    with pytest.raises(BadDeclaration, match="is an operator with implementations of its own"):
         native.implementations(third, general)
     native.implementations(general, flat, general)
 
@@ -304,7 +299,7 @@ def test_an_implementation_that_is_gone_is_named(both):
     native.implementations(general, flat, general)
     name = opforge.info(flat).name
     opforge.unregister(flat)
-    with pytest.raises(BadImplementations, match=f"{name} .* is not an op any more"):
+    with pytest.raises(BadDeclaration, match=f"{name} .* is not an op any more"):
         plan([general], (80,), name="several")
 
 
@@ -367,7 +362,7 @@ def test_an_alternative_in_a_tree_is_not_a_separate_operator(operators):
     assert (op.name, op.torch_name) == ("copy", "several_tree::copy")
     assert [one.name for one in op.implementations] == ["several_fast::copy", "several_tree::copy"]
     assert operator_tree.select(found, ("copy",)) == found
-    with pytest.raises(UnknownOperator, match="it is an implementation of copy"):
+    with pytest.raises(NotFound, match="it is an implementation of copy"):
         operator_tree.select(found, ("several_fast::copy",))
 
 
@@ -376,7 +371,7 @@ def test_namesakes_that_are_not_listed_are_still_refused(operators):
     loaded = operator_tree.load(folder)
     (problem,) = loaded.problems
     assert "has an operator copy as well" in problem.message
-    with pytest.raises(BadLibraryName, match="two operators would become the C function copy"):
+    with pytest.raises(BadOption, match="two operators would become the C function copy"):
         plan([op for _, op in loaded.operators], (80,), name="several")
 
 

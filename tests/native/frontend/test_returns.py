@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.errors import BadDims, BadSpec, UnboundType
+from opforge.errors import BadDeclaration, WrongArgument
 from opforge.native.frontend.expand import expand
 from opforge.native.ir.cases import TensorCase
 from opforge.native.ir.expr import Var
@@ -62,18 +62,18 @@ def test_a_parameter_called_returns_stays_a_parameter(make_op):
 
 
 def test_mistakes_are_told_with_the_fix(make_op):
-    error = refusal(BadSpec, make_op(silu), (OUT, OUT))
+    error = refusal(WrongArgument, make_op(silu), (OUT, OUT))
     assert error.what == "returns= describes 2, and the op has 1 output"
     assert error.fix == "returns=native.tensor('m n', dtype='fp16', layout='strided')"
-    error = refusal(BadSpec, make_op(halves), OUT)
+    error = refusal(WrongArgument, make_op(halves), OUT)
     assert error.what == "returns= describes 1, and the op has 2 outputs"
     assert "None for an output that is as the body makes it" in error.fix
-    error = refusal(BadSpec, make_op(silu), "strided")
+    error = refusal(WrongArgument, make_op(silu), "strided")
     assert error.what == "an output is declared with native.tensor"
     assert error.found == "'strided'"
-    error = refusal(BadSpec, make_op(silu), native.tensor("*s", "T", layout="dense"))
+    error = refusal(WrongArgument, make_op(silu), native.tensor("*s", "T", layout="dense"))
     assert error.what == "layout 'dense' is unknown"
-    error = refusal(UnboundType, make_op(silu), native.tensor("*s", "U"))
+    error = refusal(BadDeclaration, make_op(silu), native.tensor("*s", "U"))
     assert error.what == "type variable 'U' has no types"
 
 
@@ -82,32 +82,34 @@ def test_mistakes_are_told_with_the_fix(make_op):
 )
 def test_what_the_parameters_decide_is_refused(make_op, given):
     spec = native.tensor("*s", **{"dtype": "fp16", **given})
-    error = refusal(BadSpec, make_op(silu), spec)
+    error = refusal(WrongArgument, make_op(silu), spec)
     assert error.what.startswith("the parameters decide")
 
 
 @pytest.mark.parametrize("given", [native.tensor("...", "T"), native.tensor("... n", "T")])
 def test_ranks_are_not_advised_for_an_output(make_op, given):
-    error = refusal(BadDims, make_op(silu), given)
+    error = refusal(BadDeclaration, make_op(silu), given)
     assert error.what == 'an output cannot have "...", which is one parameter\'s own'
 
 
 def test_broadcast_is_not_advised_for_an_output(make_op):
-    error = refusal(BadSpec, make_op(silu), native.tensor("n", "T", broadcast=True))
+    error = refusal(WrongArgument, make_op(silu), native.tensor("n", "T", broadcast=True))
     assert error.what.startswith("the parameters decide")
 
 
 def test_an_output_is_called_as_the_user_wrote_it(make_op):
-    error = refusal(BadSpec, make_op(silu), "strided")
+    error = refusal(WrongArgument, make_op(silu), "strided")
     assert error.parameter == "returns"
-    error = refusal(BadSpec, make_op(halves), (None, native.tensor("*s", "T", layout="dense")))
+    error = refusal(
+        WrongArgument, make_op(halves), (None, native.tensor("*s", "T", layout="dense"))
+    )
     assert error.parameter == "returns[1]"
 
 
 def test_an_output_has_the_names_of_the_parameters(make_op):
-    error = refusal(BadDims, make_op(silu), native.tensor("...", "T", ranks=2))
+    error = refusal(BadDeclaration, make_op(silu), native.tensor("...", "T", ranks=2))
     assert error.what == 'an output cannot have "...", which is one parameter\'s own'
-    error = refusal(BadDims, make_op(silu), native.tensor("*t", "T"))
+    error = refusal(BadDeclaration, make_op(silu), native.tensor("*t", "T"))
     assert (error.what, error.fix) == (
         "no parameter has *t",
         "use the *s of a parameter, or name the sizes",

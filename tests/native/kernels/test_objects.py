@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 import opforge
 from opforge import native
 from opforge.arch import Arch
-from opforge.errors import KernelFailed
+from opforge.errors import BuildFailed
 from opforge.native.kernels import objects
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache
@@ -160,7 +160,7 @@ def test_all_kinds_of_msgpack_are_read():
 
 
 def test_an_option_of_amds_compiler_is_refused_for_nvidias_gpus_by_name():
-    with pytest.raises(KernelFailed, match="not a launch option for sm_90: waves_per_eu"):
+    with pytest.raises(BuildFailed, match="not a launch option for sm_90: waves_per_eu"):
         compile_all([(scale_request(waves_per_eu=2), (SM_90,))], cache=None)
 
 
@@ -178,7 +178,7 @@ def test_an_option_of_amds_compiler_is_refused_for_nvidias_gpus_by_name():
 )
 def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said, compiled):
     wanted = scale_request(**options)
-    with pytest.raises(KernelFailed) as caught:
+    with pytest.raises(BuildFailed) as caught:
         compiled(wanted)
     assert said in str(caught.value)
     assert f"{wanted.location}: scale(" in str(caught.value)
@@ -196,7 +196,7 @@ def in_ptx(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
 
 
 def test_assembly_of_nvidias_gpus_is_suspected(compiled):
-    with pytest.raises(KernelFailed) as caught:
+    with pytest.raises(BuildFailed) as caught:
         # LLVM ends the worker, and with it the pool.
         compiled(request(in_ptx, [kind for _, kind in PASSED], {"BLOCK": 64}), executor=None)
     assert (
@@ -274,7 +274,7 @@ LACKING = {
 @pytest.mark.parametrize("dtype", LACKING)
 def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype, compiled):
     wanted, arch = LACKING[dtype]
-    with pytest.raises(KernelFailed) as caught:
+    with pytest.raises(BuildFailed) as caught:
         compiled(wanted, arch)
     said = str(caught.value)
     assert f"{wanted.location}: {wanted.name}(" in said
@@ -297,7 +297,7 @@ def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has(compiled):
 
 def test_a_gluon_kernel_for_other_warps_is_refused(compiled):
     wanted = KINDS["gluon"]
-    with pytest.raises(KernelFailed) as caught:
+    with pytest.raises(BuildFailed) as caught:
         compiled(wanted)
     said = "are its layouts for warps of 64 threads, and its instructions AMD's?"
     assert said in str(caught.value)
@@ -308,7 +308,7 @@ def test_a_gluon_kernel_for_other_warps_is_refused(compiled):
 def test_too_much_shared_memory_is_refused_at_the_build(compiled):
     tiles = {"BM": 32, "BN": 32, "BK": 512}
     wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), num_stages=4)
-    with pytest.raises(KernelFailed, match=r"bytes of shared memory, and gfx942 has 65536"):
+    with pytest.raises(BuildFailed, match=r"bytes of shared memory, and gfx942 has 65536"):
         compiled(wanted)
 
 
@@ -321,7 +321,7 @@ def test_an_object_that_does_not_fit_fails_the_build(monkeypatch, compiled):
 
     monkeypatch.setattr(objects, "check", other)
     wanted = request(scale, ["*fp16", "*fp16", "i32", "fp32"], {"BLOCK": 128})
-    with pytest.raises(KernelFailed, match="takes n as 8 bytes at 8, but a launch passes 4 bytes"):
+    with pytest.raises(BuildFailed, match="takes n as 8 bytes at 8, but a launch passes 4 bytes"):
         compiled(wanted)
 
 
@@ -336,7 +336,7 @@ def test_requests_for_both_vendors_are_one():
 def test_a_module_that_the_compiler_prints_is_left_out(compiled):
     tiles = {"BM": 32, "BN": 32, "BK": 32}
     wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), kpack=3)
-    with pytest.raises(KernelFailed) as caught:
+    with pytest.raises(BuildFailed) as caught:
         compiled(wanted)
     said = str(caught.value)
     assert "isPowerOf2_32" in said

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from opforge import native
-from opforge.errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
+from opforge.errors import BadOption, NativeCallFailed, NotALibrary, WrongArgument
 from opforge.native.codegen.names import quoted
 from opforge.native.ir.interface import SchemaArgument
 from opforge.native.library import c_call
@@ -110,7 +110,7 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
 @pytest.mark.parametrize(
     ("changed", "error", "text"),
     [
-        ({"mode": "gelu"}, BadChoice, "'mode': is 'gelu', expected 'relu' or None"),
+        ({"mode": "gelu"}, BadOption, "'mode': is 'gelu', expected 'relu' or None"),
         ({"s_i8": 200}, WrongArgument, "'s_i8': is 200, which i8 does not hold"),
         ({"s_i32": 1.5}, WrongArgument, "'s_i32': is 1.5, expected a number for i32"),
         ({"x": [1.0]}, WrongArgument, "'x': list does not support DLPack"),

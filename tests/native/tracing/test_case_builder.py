@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace, NeedsBound
+from opforge.errors import BadDeclaration, UnsupportedBody
 from opforge.native.ir.cases import Fill
 from opforge.native.ir.expr import evaluate
 from opforge.native.plan import plan
@@ -45,11 +45,11 @@ def test_an_unbounded_power_of_two_says_how_to_declare_it():
         rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.shape[1]))
         return out
 
-    error = refusal(NeedsBound, body)
+    error = refusal(BadDeclaration, body)
     assert error.what == "next_power_of_2(n) is unbounded, so it would need infinitely many kernels"
     assert error.fix == "bound n: dims={'n': (1, 8192)}"
     assert f"used at {__file__}:" in error.found
-    loose = refusal(NeedsBound, body, x=T("...", dtype="fp32", ranks=2))
+    loose = refusal(BadDeclaration, body, x=T("...", dtype="fp32", ranks=2))
     assert "and give x.shape[1] a name in the declared shape" in loose.fix
 
 
@@ -59,7 +59,7 @@ def test_a_size_that_is_a_constant_says_how_to_declare_it():
         rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=x.shape[1])
         return out
 
-    error = refusal(NeedsBound, body)
+    error = refusal(BadDeclaration, body)
     assert error.what.startswith("n must be a constant")
     assert error.fix == (
         "declare the values of n: dims={'n': [1024, 4096]}, or bound it: dims={'n': (1, 64)}"
@@ -80,19 +80,19 @@ def test_a_missing_bound_is_that_of_the_size_that_lacks_it():
         return out
 
     heads = {"x": T("t h d", dtype="fp32"), "dims": {"h": (1, 64)}}
-    error = refusal(NeedsBound, power, **heads)
+    error = refusal(BadDeclaration, power, **heads)
     assert error.what.startswith("next_power_of_2(d * h) is unbounded")
     assert error.fix == "bound d: dims={'d': (1, 8192)}"
-    error = refusal(NeedsBound, power, x=heads["x"])
+    error = refusal(BadDeclaration, power, x=heads["x"])
     assert error.fix == "bound d and h: dims={'d': (1, 8192), 'h': (1, 8192)}"
-    error = refusal(NeedsBound, blocks, **heads)
+    error = refusal(BadDeclaration, blocks, **heads)
     assert error.fix == (
         "declare the values of d: dims={'d': [1024, 4096]}, or bound it: dims={'d': (1, 128)}"
     )
     # As the fix says.
     bound = {"h": (1, 64), "d": (1, 128)}
     assert built(blocks, x=heads["x"], dims=bound).case.paths
-    shared = refusal(NeedsBound, power, x=T("*s", dtype="fp32", ranks=2))
+    shared = refusal(BadDeclaration, power, x=T("*s", dtype="fp32", ranks=2))
     assert shared.fix == "bound s[1]: dims={'s': (1, 8192)}"
 
 
@@ -108,7 +108,7 @@ def reduced(x: Tensor) -> Tensor:
 def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it(monkeypatch):
     # 24 take 4 s.
     monkeypatch.setattr(symint, "MOST_DIVIDED", 12)
-    error = refusal(NeedsBound, reduced)
+    error = refusal(BadDeclaration, reduced)
     assert error.what == (
         "a loop may go round any number of times, because m and n have no upper bound"
     )
@@ -143,7 +143,7 @@ def test_a_loop_whose_terms_grow_in_every_round_ends(loop, monkeypatch):
         block[(1,)](x, out, x.shape[0], BLOCK=64)
         return out
 
-    error = refusal(NeedsBound, body)
+    error = refusal(BadDeclaration, body)
     assert "have no upper bound" in error.what
     line = inspect.getsourcelines(loop)[1] + (2 if loop is squared else 1)
     assert error.found == f"it branches again and again at {__file__}:{line}"
@@ -162,7 +162,7 @@ def test_a_loop_in_steps_is_bounded_where_it_has_few_enough(monkeypatch):
         return out
 
     flat = {"x": T("n", dtype="fp32")}
-    error = refusal(NeedsBound, body, **flat)
+    error = refusal(BadDeclaration, body, **flat)
     assert error.fix == "bound n: dims={'n': (1, 512)}"
     assert len(built(body, dims={"n": (1, 512)}, **flat).case.paths) == 8
 
@@ -178,7 +178,7 @@ def test_a_path_with_too_many_branches_on_bounded_sizes(monkeypatch):
             start += 1
         return out
 
-    error = refusal(NeedsBound, body, x=T("n", dtype="fp32"), dims={"n": (1, 8192)})
+    error = refusal(BadDeclaration, body, x=T("n", dtype="fp32"), dims={"n": (1, 8192)})
     assert error.what == "a path has more than 256 branches on sizes"
     line = inspect.getsourcelines(body)[1] + 3
     assert error.found == f"the last at {__file__}:{line}"
@@ -199,7 +199,7 @@ def test_a_constant_that_depends_on_the_gpu_does_not_ask_for_sizes():
         block[(count,)](x, out, 1, BLOCK=triton.cdiv(x.shape[0], count))
         return out
 
-    error = refusal(NeedsBound, body, x=T("n", dtype="fp32"), dims={"n": [64, 4096]})
+    error = refusal(BadDeclaration, body, x=T("n", dtype="fp32"), dims={"n": [64, 4096]})
     assert error.fix == (
         "remove tl.constexpr in the kernel, or put a number of your own in place of "
         "device.multi_processor_count, which differs from GPU to GPU"
@@ -212,7 +212,7 @@ def test_a_float_that_is_a_constant_says_how_to_declare_it():
         take[(1,)](x, out, A=eps)
         return out
 
-    error = refusal(NeedsBound, body, eps=native.scalar("fp32"), **X)
+    error = refusal(BadDeclaration, body, eps=native.scalar("fp32"), **X)
     assert error.what == "eps must be a constant, but it is a float that could have any value"
     assert "eps=native.choice(0.5, 1.0)" in error.fix
 
@@ -237,7 +237,7 @@ def test_a_body_that_raises_for_one_vendor_names_its_gpus():
         return out
 
     assert Body(body, X).built
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         Body(body, X, archs=(*sm(90), GFX942)).built  # noqa: B018  # building is what fails
     assert "cannot be built for x fp32 2-d, on gfx942" in str(caught.value)
     assert "the body raises NotImplementedError: not for AMD" in str(caught.value)
@@ -269,7 +269,7 @@ def test_an_error_that_torch_raises_has_the_flat_the_body():
         return out
 
     line = inspect.getsourcelines(body)[1] + 2
-    assert f"({__file__}:{line})" in refusal(CannotTrace, body, x=T("2 2", dtype="fp32")).found
+    assert f"({__file__}:{line})" in refusal(UnsupportedBody, body, x=T("2 2", dtype="fp32")).found
 
 
 def test_a_reason_is_given_once_for_all_cases(make_op):
@@ -293,7 +293,7 @@ def test_a_body_that_launches_nothing_is_an_error():
     def body(x: Tensor) -> Tensor:
         return torch.empty_like(x)
 
-    assert "neither a kernel launch nor a torch call" in refusal(CannotTrace, body).what
+    assert "neither a kernel launch nor a torch call" in refusal(UnsupportedBody, body).what
 
 
 def test_a_body_that_only_fills_is_built():
@@ -313,7 +313,7 @@ def test_too_many_paths_through_a_body(monkeypatch):
         take[(1,)](a, out, A=tuple(bool(s > 5) for s in a.shape), B=[bool(s > 9) for s in a.shape])
         return out
 
-    error = refusal(CannotTrace, body, a=T("...", dtype="fp32", ranks=8))
+    error = refusal(UnsupportedBody, body, a=T("...", dtype="fp32", ranks=8))
     assert "more than 512 paths" in error.what
 
 
@@ -325,7 +325,7 @@ def test_a_call_that_a_library_cannot_make_is_told_before_all_paths_are_traced()
         take[(rest.shape[0],)](sums, out)
         return out
 
-    error = refusal(CannotTrace, body)
+    error = refusal(UnsupportedBody, body)
     line = inspect.getsourcelines(body)[1] + 2
     assert f"aten.median.dim at {__file__}:{line}" in error.found
 
@@ -339,7 +339,7 @@ def test_the_rest_of_the_body_sees_the_sizes_of_such_a_calls_result():
         take[(1,)](x.median(-1)[0].view(x.shape[0]), out)
         return out
 
-    assert "aten.median" in refusal(CannotTrace, body).found
+    assert "aten.median" in refusal(UnsupportedBody, body).found
     assert len(walks) < 12
 
 
@@ -358,7 +358,7 @@ def test_outputs_that_a_caller_cannot_bring(make, said):
         block[(1,)](x, out, 1, BLOCK=16)
         return make(x, out)
 
-    assert said in refusal(CannotTrace, body).found
+    assert said in refusal(UnsupportedBody, body).found
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_an_output_that_repeats_elements_is_refused(make):
         block[(1,)](x, out, 1, BLOCK=16)
         return make(out)
 
-    assert refusal(CannotTrace, body, x=native.tensor("2 8", dtype="fp32")).found == (
+    assert refusal(UnsupportedBody, body, x=native.tensor("2 8", dtype="fp32")).found == (
         "output out is an expanded or overlapping view; return a copy: .contiguous()"
     )
 
@@ -393,7 +393,7 @@ def test_outputs_that_share_memory():
         block[(1,)](x, out, 1, BLOCK=16)
         return out, out.view(-1)
 
-    assert "output out1 shares its memory with out0" in refusal(CannotTrace, body).found
+    assert "output out1 shares its memory with out0" in refusal(UnsupportedBody, body).found
 
 
 def test_only_architectures_that_reach_a_launch_get_its_kernels():
@@ -434,7 +434,7 @@ def test_a_body_that_keeps_a_tensor_between_calls_is_refused():
         take[(1,)](kept["zeros"], out, x.shape[0], 1)
         return out
 
-    error = refusal(CannotTrace, body)
+    error = refusal(UnsupportedBody, body)
     assert "a tensor kept from an earlier call is used at" in error.found
     assert "make it a parameter" in error.found
 
@@ -446,7 +446,7 @@ def test_a_call_that_only_some_strides_lead_to_is_an_error_that_says_which():
         take[(1,)](x, out, x.shape[0], 1)
         return out
 
-    error = refusal(CannotTrace, body, x=T("m n", dtype="fp32", layout="strided"))
+    error = refusal(UnsupportedBody, body, x=T("m n", dtype="fp32", layout="strided"))
     assert error.what.startswith("it cannot be built for x fp32 2-d where not (")
     assert "x.stride[1] == 1" in error.what
     assert f"aten.sort at {__file__}:" in error.found

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace, EndedTrace
+from opforge.errors import UnsupportedBody
 from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Launch
 from support.archs import SM_80, SM_90, sm
@@ -203,7 +203,7 @@ def test_a_cache_that_cannot_be_passed_by_is_an_error_with_its_line():
     with opforge.target("sm_80"):
         assert held[0]() == 108
     line = multiprocessors.__code__.co_firstlineno
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(launching(lambda: held[0]()))
     assert f"multiprocessors ({__file__}:{line}) answers from its functools cache" in (
         caught.value.found
@@ -221,7 +221,7 @@ def test_a_cached_tensor_is_state_that_a_library_cannot_have():
         take[(1,)](workspace(), out)
         return out
 
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(body)
     assert "a tensor kept from an earlier call is used at" in caught.value.found
 
@@ -267,13 +267,13 @@ def keeping(x: Tensor) -> Tensor:
 def test_a_property_that_a_body_keeps_itself_is_an_error_that_says_where_it_is_used():
     kept.clear()
     line = keeping.__code__.co_firstlineno + 4
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(keeping)
     said = f"{COUNT} belongs to a trace that has ended, used at {__file__}:{line}"
     assert said in caught.value.found
-    with pytest.raises(EndedTrace, match="belongs to a trace that has ended"):
+    with pytest.raises(UnsupportedBody, match="belongs to a trace that has ended"):
         kept["count"] + 1
-    with pytest.raises(EndedTrace):
+    with pytest.raises(UnsupportedBody):
         int(kept["count"])
     assert str(kept["count"]) == COUNT
 

@@ -17,7 +17,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
-from opforge.errors import CannotTrace, NeedsBound
+from opforge.errors import BadDeclaration, UnsupportedBody
 from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Descriptor, Fill, Launch
 from opforge.native.ir.places import short
@@ -40,7 +40,7 @@ X = {"x": T("m n", dtype="fp32")}
 
 def refusal(fn, **specs):
     """The error of a build in which no case can be built."""
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         Body(fn, specs or X).built  # noqa: B018  # building is what fails
     return str(caught.value)
 
@@ -180,7 +180,7 @@ def in_blocks_of(rows):
 )
 def test_a_descriptor_with_blocks_of_any_size_names_what_lacks_a_bound(rows, what, fix):
     body = in_blocks_of(rows)
-    with pytest.raises(NeedsBound) as caught:
+    with pytest.raises(BadDeclaration) as caught:
         Body(body, {"x": T("m 64", dtype="fp16")}).built  # noqa: B018  # building is what fails
     kernel = f"take ({line_of(take.fn, '@triton.jit')})"
     purpose = f"a block of x, a tensor descriptor, of kernel {kernel}"
@@ -245,11 +245,11 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
     # A library has no folder of the machine that built it.
     assert str(Path(__file__).parent) not in older.refused.short
     assert {archs for _, archs in both[0].requests.values()} == {sm(90)}
-    with pytest.raises(CannotTrace, match=f"{asked} needs sm_90"):
+    with pytest.raises(UnsupportedBody, match=f"{asked} needs sm_90"):
         Body(body, X, archs=sm(80)).built  # noqa: B018  # building is what fails
     # Its capability is 9.4, so a check of that would not help.
     said = rf"{asked} needs sm_90; launch it under a check of torch\.version\.hip"
-    with pytest.raises(CannotTrace, match=said):
+    with pytest.raises(UnsupportedBody, match=said):
         Body(body, X, archs=gfx("942")).built  # noqa: B018
 
 
@@ -264,7 +264,7 @@ def test_an_option_of_the_other_vendor_is_refused_as_that(option, archs, vendor)
         block[(1,)](x, out, x.shape[0], BLOCK=16, **option)
         return out
 
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         Body(body, X, archs=archs).built  # noqa: B018  # building is what fails
     (name,) = option
     said = f"{name} is an option of launches on {vendor} GPUs; launch it under a check of "

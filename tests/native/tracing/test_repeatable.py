@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opforge import native
 from opforge._compat import chance
-from opforge.errors import CannotTrace
+from opforge.errors import UnsupportedBody
 from opforge.native.ir.cases import Launch
 from support.native.traced_kernels import take
 from support.native.traced_oracle import Body
@@ -31,7 +31,7 @@ def built(fn, **specs):
 
 
 def refusal(fn):
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(fn)
     return caught.value
 

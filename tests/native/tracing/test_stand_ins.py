@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from opforge import native
-from opforge.errors import CannotTrace, NeedsBound
+from opforge.errors import BadDeclaration, UnsupportedBody
 from support.native.torch_bodies import Program
 
 X = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (8, 4096)}}
@@ -18,7 +18,7 @@ X = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (8, 4096)}}
 
 def refused(body, **specs):
     """The calls that the error about a body lists, without their places."""
-    with pytest.raises(CannotTrace) as raised:
+    with pytest.raises(UnsupportedBody) as raised:
         _ = Program(body, **(specs or X)).body.built
     listed = raised.value.found.splitlines()
     for line in listed:
@@ -235,7 +235,7 @@ def test_calls_around_a_size_that_must_be_a_constant_are_listed_with_it():
             z = z - 1
         return z.cummax(0).values if x.sum() > 0 else z.cummin(0).values
 
-    with pytest.raises(NeedsBound) as raised:
+    with pytest.raises(BadDeclaration) as raised:
         _ = Program(body, x=vector("m"), y=vector("n")).body.built
     assert raised.value.what.startswith("m must be a constant")
     at = rf" at {re.escape(__file__)}:\d+"
@@ -256,7 +256,7 @@ def test_calls_before_a_loop_over_a_size_without_a_bound_are_listed_with_it():
             x = x + n
         return x
 
-    with pytest.raises(NeedsBound) as raised:
+    with pytest.raises(BadDeclaration) as raised:
         _ = Program(body, x=vector("n")).body.built
     assert raised.value.what.startswith("a loop may go round any number of times, because n")
     branches, sort = raised.value.found.splitlines()
@@ -286,7 +286,7 @@ def test_data_that_the_body_brings_is_named_where_it_is_made(make, name):
     def body(x: Tensor) -> Tensor:
         return x * make(x).sum()
 
-    with pytest.raises(CannotTrace) as raised:
+    with pytest.raises(UnsupportedBody) as raised:
         _ = Program(body, **X).body.built
     assert re.fullmatch(
         rf"{re.escape(name)} at {re.escape(__file__)}:\d+: {FOREIGN}", raised.value.found
@@ -321,7 +321,9 @@ def test_autocast_is_refused(turn_on):
         with turn_on():
             return x * 2
 
-    with pytest.raises(CannotTrace, match="a library does not cast as autocast does; cast with"):
+    with pytest.raises(
+        UnsupportedBody, match="a library does not cast as autocast does; cast with"
+    ):
         _ = Program(body, **X).body.built
 
 
@@ -340,7 +342,7 @@ def test_a_call_that_fails_on_fakes_logs_nothing(monkeypatch):
     logged = []
     log = logging.getLogger("torch._subclasses.fake_tensor")
     monkeypatch.setattr(log, "callHandlers", logged.append)
-    with pytest.raises(CannotTrace):
+    with pytest.raises(UnsupportedBody):
         _ = Program(body, **X).body.built
     assert logged == []
 

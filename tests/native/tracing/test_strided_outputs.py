@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.errors import CannotTrace, NeedsBound
+from opforge.errors import BadDeclaration, UnsupportedBody
 from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Launch, Output, ScalarValue
 from opforge.native.ir.expr import Var, make
@@ -88,7 +88,7 @@ def test_strides_that_no_kernel_is_told_are_refused():
         block[(1,)](x, out, x.numel(), BLOCK=64)
         return out
 
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(body)
     assert caught.value.what == (
         "output out is declared as strided, but its kernels are not told the strides"
@@ -131,7 +131,7 @@ def test_a_size_that_the_body_computes_has_a_name_of_its_own():
     ],
 )
 def test_another_output_than_declared_is_an_error(said, shown):
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(copied, x=X["x"], returns=said)
     assert caught.value.what == "the body returns a tensor as out that differs from its declaration"
     assert caught.value.found == f"fp32 [m, n], declared as {shown}"
@@ -143,7 +143,7 @@ def test_a_view_of_a_strided_output_is_refused():
         rows[(x.shape[0],)](x, out, out.stride(0), out.stride(1), x.shape[1], BLOCK=64)
         return out.t()
 
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(body, x=T("m m", dtype="fp32"), returns=T("m m", dtype="fp32", layout="strided"))
     assert "out is declared as strided, but the body returns a view" in caught.value.found
 
@@ -165,7 +165,7 @@ def test_a_shape_that_depends_on_a_callers_strides_is_refused():
         rows[(x.shape[0],)](x, out, out.stride(0), out.stride(1), x.shape[1], BLOCK=64)
         return out, more
 
-    with pytest.raises(CannotTrace) as caught:
+    with pytest.raises(UnsupportedBody) as caught:
         built(body, x=X["x"], returns=(X["returns"], None))
     assert "the shape of output out1 depends on the strides of an output" in caught.value.found
 
@@ -176,7 +176,7 @@ def test_a_stride_that_must_be_a_constant_is_told():
         rows[(x.shape[0],)](x, out, 1, 1, x.shape[1], BLOCK=out.stride(0))
         return out
 
-    with pytest.raises(NeedsBound) as caught:
+    with pytest.raises(BadDeclaration) as caught:
         built(body, dims={"n": [16, 64]}, **X)
     assert caught.value.what.startswith("out.stride[0] must be a constant")
     assert caught.value.fix == (

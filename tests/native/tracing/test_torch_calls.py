@@ -12,7 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace, NeedsBound, UndeclaredWrite
+from opforge.errors import BadDeclaration, UnsupportedBody, WrongResult
 from opforge.native.device import torch_math
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
@@ -149,7 +149,7 @@ def test_a_product_of_matrices(name):
 def test_a_product_of_two_dtypes_is_refused_as_torch_does():
     body = body_of_two(torch.mm)
     specs = {"x": native.tensor("m k", dtype="fp16"), "y": native.tensor("k n", dtype="fp32")}
-    with pytest.raises(CannotTrace, match=r"float16 cannot be multiplied with torch\.float32"):
+    with pytest.raises(UnsupportedBody, match=r"float16 cannot be multiplied with torch\.float32"):
         _ = Program(body, **specs).body.built
 
 
@@ -165,7 +165,7 @@ def test_a_product_of_two_dtypes_is_refused_as_torch_does():
 def test_a_product_of_a_dtype_that_the_kernel_lacks_is_refused_with_it(product, name, dtype):
     body = body_of_two(product)
     specs = {"x": native.tensor("m k", dtype=dtype), "y": native.tensor("k n", dtype=dtype)}
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body, **specs).body.built
     why = f": products are of fp16, bf16 and fp32, not {dtype}"
     assert refused.value.found.startswith(f"{name} at ")
@@ -222,7 +222,7 @@ def test_a_tensor_that_moves_elsewhere_is_refused(moved):
     def body(x: Tensor) -> Tensor:
         return moved(x) * 2
 
-    with pytest.raises(CannotTrace, match=r"found: \.(cuda|to|cpu)\(\) at "):
+    with pytest.raises(UnsupportedBody, match=r"found: \.(cuda|to|cpu)\(\) at "):
         _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
 
 
@@ -238,7 +238,7 @@ def test_len_is_told_from_a_size():
     def body(x: Tensor) -> Tensor:
         return x * len(x)
 
-    with pytest.raises(NeedsBound) as refused:
+    with pytest.raises(BadDeclaration) as refused:
         _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
     assert refused.value.fix == (
         "write x.shape[0] for len(x), which Python wants as a plain number, or declare the values "
@@ -351,7 +351,7 @@ def test_an_in_place_call_of_an_undeclared_parameter_is_refused():
     def body(x: Tensor) -> Tensor:
         return x.mul_(2) + 1
 
-    with pytest.raises(UndeclaredWrite, match=r"torch_mul_add .* writes to 'x'"):
+    with pytest.raises(WrongResult, match=r"torch_mul_add .* writes to 'x'"):
         _ = Program(body, **X).body.built
 
 
@@ -390,7 +390,7 @@ def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(dtype):
             x = x + CONVERTED[dtype](x).sum().to(torch.float32)
         return x * 2
 
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
     assert refused.value.what == "it cannot be built for x fp32 1-d where 100 < n"
     found = rf"\.to\(\) at {re.escape(__file__)}:\d+: a kernel has no {dtype}"
@@ -405,7 +405,7 @@ def test_the_error_has_only_conditions_that_matter():
         return z
 
     specs = {"x": native.tensor("m", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body, **specs).body.built
     assert refused.value.what == "it cannot be built for x fp32 1-d, y fp32 1-d where 100 < m"
 
@@ -418,7 +418,7 @@ def test_all_conditions_that_lead_to_refused_calls_are_named():
             return x.cummax(0).values
         return x * 2
 
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body, **X).body.built
     where = "where m < 20 and 3 < n or 100 < m"
     assert refused.value.what == f"it cannot be built for x fp16 2-d {where}"
@@ -476,7 +476,7 @@ def test_a_call_that_would_read_what_it_writes_is_refused_as_torch_refuses_it():
         return x + 1
 
     flat = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (4, 4096)}}
-    with pytest.raises(CannotTrace, match="refer to a single memory location"):
+    with pytest.raises(UnsupportedBody, match="refer to a single memory location"):
         _ = Program(body, mutates=("x",), **flat).body.built
 
 
@@ -486,7 +486,7 @@ def test_a_copy_of_a_tensor_onto_its_own_transposed_is_refused():
         return x + 1
 
     square = {"x": native.tensor("8 8", dtype="fp32")}
-    with pytest.raises(CannotTrace, match="refer to a single memory location"):
+    with pytest.raises(UnsupportedBody, match="refer to a single memory location"):
         _ = Program(body, mutates=("x",), **square).body.built
 
 
@@ -506,7 +506,7 @@ def test_a_random_number_in_a_call_is_refused():
     def body(x: Tensor) -> Tensor:
         return x * random.random()
 
-    with pytest.raises(CannotTrace, match=r"a number in kernel torch_mul .* in one call"):
+    with pytest.raises(UnsupportedBody, match=r"a number in kernel torch_mul .* in one call"):
         _ = Program(body, **X).body.built
 
 
@@ -559,7 +559,7 @@ def test_the_interpreter_asks_for_a_build_without_it(monkeypatch):
     def body(x: Tensor) -> Tensor:
         return x * 2
 
-    with pytest.raises(CannotTrace) as raised:
+    with pytest.raises(UnsupportedBody) as raised:
         _ = Program(body, **X).body.built
     assert "kernel torch_mul runs in Triton's interpreter" in str(raised.value)
     assert "found: aten.mul.Tensor at" in str(raised.value)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from opforge import native
-from opforge.errors import CannotTrace
+from opforge.errors import UnsupportedBody
 from support.archs import SM_90
 from support.native.torch_bodies import Program
 from support.native.torch_table import body_of_one, body_of_two
@@ -15,7 +15,7 @@ MATRIX = {dtype: native.tensor("3 4", dtype=dtype) for dtype in ("fp32", "i64", 
 
 
 def refusal(function, dtype):
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body_of_one(function), x=MATRIX[dtype]).body.built
     found = refused.value.found
     assert found.startswith("the body raises ")
@@ -63,7 +63,7 @@ def test_dtypes_and_numbers_that_a_call_does_not_take(function, dtype, said):
     ],
 )  # fmt: skip
 def test_calls_that_need_a_dimension(function, said):
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body_of_one(function), x=native.tensor("", dtype="fp32")).body.built
     assert refused.value.found.startswith(f"the body raises {said} (")
 
@@ -239,7 +239,7 @@ def test_a_new_tensor_on_the_cpu_is_refused_with_what_to_pass(made):
     def body(x: Tensor) -> Tensor:
         return x + made(x).sum()
 
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = Program(body, x=MATRIX["fp32"]).body.built
     assert refused.value.found.endswith(": its result is on the CPU; pass device=x.device")
 

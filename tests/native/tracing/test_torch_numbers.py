@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.errors import CannotTrace
+from opforge.errors import UnsupportedBody
 from support.archs import SM_90
 from support.native.torch_bodies import Program
 from support.native.torch_numbers import CALLS, FOR_ALL_DTYPES, inputs, numbers, program
@@ -32,7 +32,7 @@ UNCHECKED = {"pow": ("fp32", "fp64"), "where": ("fp16", "bf16"), "where_other": 
 
 
 def refusal(call, dtype, number):
-    with pytest.raises(CannotTrace) as refused:
+    with pytest.raises(UnsupportedBody) as refused:
         _ = program(call, dtype, number).body.built
     return refused.value.found
 
@@ -174,5 +174,5 @@ def test_a_call_without_numbers_has_kernels_for_these_dtypes_no_more(name, dtype
         # They are of float32 and int64 then.
         torch.testing.assert_close(made(inputs(dtype)), body(inputs(dtype).to(torch.int32)))
         return
-    with pytest.raises(CannotTrace, match="not implemented for"):
+    with pytest.raises(UnsupportedBody, match="not implemented for"):
         _ = made.body.built

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from opforge import native
 from opforge.arch import Arch
-from opforge.errors import CannotTrace
+from opforge.errors import UnsupportedBody
 from opforge.native.ir.case_text import conditions, with_names
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.device_attributes import MAJOR, MINOR
@@ -108,7 +108,7 @@ def test_gpu_properties_that_a_library_cannot_read_are_refused(name):
             take[(1,)](x, out)
         return out
 
-    with pytest.raises(CannotTrace, match=f"the GPU's {name}"):
+    with pytest.raises(UnsupportedBody, match=f"the GPU's {name}"):
         built(body)
 
 
@@ -250,5 +250,5 @@ def test_what_needs_hopper_is_refused_on_paths_of_amd(option):
         block[(1,)](x, out, x.numel(), BLOCK=64, **option)
         return out
 
-    with pytest.raises(CannotTrace, match="needs sm_90"):
+    with pytest.raises(UnsupportedBody, match="needs sm_90"):
         built(body, archs=GFX[:1])

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opforge import native
-from opforge.errors import UndeclaredWrite
+from opforge.errors import WrongResult
 from support.native.traced_kernels import block
 from support.native.traced_oracle import Body
 
@@ -77,7 +77,7 @@ def through_scratch(x: Tensor) -> Tensor:
 
 
 def refusal(fn, **specs):
-    with pytest.raises(UndeclaredWrite) as caught:
+    with pytest.raises(WrongResult) as caught:
         Body(fn, specs or X).built  # noqa: B018  # building is what fails
     return caught.value
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opforge.errors import CCompileFailed, NoCompiler
+from opforge.errors import BuildFailed
 from opforge.serving.extension import compile as extension_compile
 from support.serving import extension
 
@@ -31,20 +31,22 @@ def test_no_warnings(tmp_path, monkeypatch):
 
 def test_without_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(NoCompiler, match=r"^no-such-compiler, which compiles native libraries, is"):
+    with pytest.raises(
+        BuildFailed, match=r"^no-such-compiler, which compiles native libraries, is"
+    ):
         build(tmp_path)
 
 
 def test_a_compiler_that_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(extension_compile, "_FLAGS", ("-no-such-flag",))
-    with pytest.raises(CCompileFailed, match="failed with exit code 1") as refused:
+    with pytest.raises(BuildFailed, match="failed with exit code 1") as refused:
         build(tmp_path)
     assert "-no-such-flag" in str(refused.value)
 
 
 def test_without_pythons_headers(tmp_path, monkeypatch):
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    with pytest.raises(NoCompiler) as refused:
+    with pytest.raises(BuildFailed) as refused:
         build(tmp_path)
     what, found, fix = str(refused.value).splitlines()
     assert what == (

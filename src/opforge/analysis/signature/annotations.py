@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import MissingAnnotation, UnresolvedAnnotation
+from ...errors import BadSignature
 
 Scope = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def resolve_hints(
     if signature.return_annotation is inspect.Signature.empty:
         missing.append("return")
     if missing:
-        raise MissingAnnotation(
+        raise BadSignature(
             f"no type annotation on {', '.join(missing)}",
             parameter=missing[0] if missing[0] != "return" else None,
             found=f"def {fn.__name__}{signature}",
@@ -66,8 +66,8 @@ def _resolve_in_scope(cls: type[Any], scope: Scope, parameter: str) -> dict[str,
         raise unresolved(error, parameter) from error
 
 
-def unresolved(error: Exception, parameter: str | None) -> UnresolvedAnnotation:
-    return UnresolvedAnnotation(
+def unresolved(error: Exception, parameter: str | None) -> BadSignature:
+    return BadSignature(
         f"unresolved string annotation: {error}",
         parameter=parameter,
         fix="use a type that is imported or defined where the function is decorated "

@@ -18,12 +18,7 @@ import torch
 
 from ... import _compat
 from ...errors import (
-    MixedLiteral,
-    MutableDataclass,
-    UnsupportedAnnotation,
-    UnsupportedParameterKind,
-    UnsupportedReturn,
-    UnsupportedUnion,
+    BadSignature,
 )
 from ...model import (
     MISSING,
@@ -78,7 +73,7 @@ def read_signature(fn: Callable[..., Any], scope: Scope) -> Signature:
     for parameter in signature.parameters.values():
         if parameter.kind not in _KINDS:
             star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
-            raise UnsupportedParameterKind(
+            raise BadSignature(
                 f"an operator's schema cannot express {star}{parameter.name}",
                 parameter=parameter.name,
                 fix="name each parameter; for several tensors use list[torch.Tensor]",
@@ -135,7 +130,7 @@ class _Reader:
         inner, element_optional = _unwrap(inner)
         leaf = self._leaf(path, inner)
         if leaf is None or leaf.container:
-            raise UnsupportedAnnotation(
+            raise BadSignature(
                 f"{spell(annotation)} has elements that a schema's list cannot hold",
                 parameter=path,
                 found=f"elements of type {spell(inner)}",
@@ -143,7 +138,7 @@ class _Reader:
                 f"tuple[{spell(inner)}, {spell(inner)}]",
             )
         if leaf.base in _SINGLE:
-            raise UnsupportedAnnotation(
+            raise BadSignature(
                 f"{spell(annotation)}: torch would turn the elements of the list into ints",
                 parameter=path,
                 found=f"elements of type {spell(inner)}",
@@ -174,7 +169,7 @@ class _Reader:
 
     def _dataclass(self, path: str, cls: type[Any]) -> tuple[Field, ...]:
         if not cls.__dataclass_params__.frozen:
-            raise MutableDataclass(
+            raise BadSignature(
                 f"{cls.__qualname__} is a mutable dataclass, so its fields could change behind "
                 "the compiler's back",
                 parameter=path,
@@ -186,7 +181,7 @@ class _Reader:
 
     def _fields(self, path: str, cls: type[Any], defaults: dict[str, Any]) -> tuple[Field, ...]:
         if cls in self.inside:
-            raise UnsupportedAnnotation(
+            raise BadSignature(
                 f"{cls.__qualname__} contains itself, so it has no fixed set of leaves",
                 parameter=path,
                 fix="pass the nested values as parameters or fields of another class",
@@ -194,7 +189,7 @@ class _Reader:
         hints = resolve_class_hints(cls, self.scope, path)
         missing = [name for name in defaults if name not in hints]
         if missing:
-            raise UnsupportedAnnotation(
+            raise BadSignature(
                 f"{cls.__qualname__} has fields without a type: {', '.join(missing)}",
                 parameter=path,
                 found="collections.namedtuple",
@@ -227,8 +222,8 @@ def _check_return(node: Node, annotation: Any) -> None:
         raise _bad_return(annotation, f"{node.schema_type()}")
 
 
-def _bad_return(annotation: Any, found: str) -> UnsupportedReturn:
-    return UnsupportedReturn(
+def _bad_return(annotation: Any, found: str) -> BadSignature:
+    return BadSignature(
         f"an operator cannot return {spell(annotation)}",
         found=found,
         fix="return Tensor, Optional[Tensor], list[Tensor], int, float or bool, a tuple, "
@@ -267,7 +262,7 @@ def _literal(path: str, annotation: Any) -> Leaf:
     )
     if base is None:
         found = ", ".join(f"{v!r} ({type(v).__name__})" for v in values)
-        raise MixedLiteral(
+        raise BadSignature(
             "a Literal must hold only str, only int or only bool values (and None)",
             parameter=path,
             found=found,
@@ -278,14 +273,14 @@ def _literal(path: str, annotation: Any) -> Leaf:
 
 def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     if issubclass(cls, enum.Flag):
-        raise UnsupportedAnnotation(
+        raise BadSignature(
             f"{cls.__qualname__} is a Flag, whose combinations are not members",
             parameter=path,
             fix="use one bool per flag, or an Enum with a member per combination",
         )
     members = tuple(cls)
     if not members:
-        raise UnsupportedAnnotation(
+        raise BadSignature(
             f"{cls.__qualname__} is an Enum without members",
             parameter=path,
             fix="give it members, or use str or int",
@@ -319,7 +314,7 @@ def _field_default(item: dataclasses.Field[Any]) -> Any:
 
 def _unsupported(path: str, annotation: Any) -> Exception:
     if is_union(annotation):
-        return UnsupportedUnion(
+        return BadSignature(
             f"{spell(annotation)}: a schema argument has one type",
             parameter=path,
             found=" or ".join(spell(a) for a in typing.get_args(annotation)),
@@ -339,7 +334,7 @@ def _unsupported(path: str, annotation: Any) -> Exception:
             "use Tensor, int, float, bool, str, torch.types.Number, torch.dtype, torch.device, "
             "a list or tuple of those, a Literal, an Enum, a NamedTuple or a frozen dataclass"
         )
-    return UnsupportedAnnotation(
+    return BadSignature(
         f"an operator's schema cannot express {spell(annotation)}",
         parameter=path,
         found=found,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _compat
-from ...errors import BadSchema, first_line
+from ...errors import BadDeclaration, first_line
 from ...model import MISSING
 
 _NUMBERED = ("ScalarType", "Layout", "MemoryFormat")
@@ -27,14 +27,14 @@ class GivenSchema:
 def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
     """Parse `(Tensor x, float eps=1e-5) -> Tensor`."""
     if not schema.lstrip().startswith("("):
-        raise BadSchema(
+        raise BadDeclaration(
             f"schema={schema!r} must start with its arguments",
             fix='the form is "(Tensor x, float eps=1e-5) -> Tensor", without the name',
         )
     try:
         parsed = _compat.parse_schema(f"op{schema}")
     except RuntimeError as error:
-        raise BadSchema(
+        raise BadDeclaration(
             "torch cannot parse schema=",
             found=f"{schema}: {first_line(error)}",
             fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
@@ -68,7 +68,7 @@ def _given_defaults(
         numbered, named = base in _NUMBERED, base == "Device" and isinstance(own, str)
         same = own is MISSING or _as_parsed(own, numbered=numbered, named=named) == schemas
         if not same or (numbered and own is MISSING and schemas not in (MISSING, None)):
-            raise BadSchema(
+            raise BadDeclaration(
                 "schema= and the function disagree on a default",
                 parameter=name,
                 found=f"schema: {schemas!r}; function: {own!r}",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ...errors import UndeclaredWrite
+from ...errors import WrongResult
 from ..compare import difference, same_bits, shown, unlike
 from ..compiling import uncompiled
 from ..flat import flat_arguments
@@ -165,7 +165,7 @@ def mutation_by_trace(subject: Subject) -> Verdict:
         return skipped("needs a GPU: the op is opaque, so only a run shows its writes", GPU_FIX)
     try:
         subject.trace()
-    except UndeclaredWrite as error:
+    except WrongResult as error:
         return failed(*reason_of(error))
     wrong, _ = uncompiled(subject)
     if wrong:

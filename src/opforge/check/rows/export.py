@@ -16,7 +16,7 @@ from ...aoti_package.contents import needed_at_run_time, ops_of
 from ...aoti_package.eager_calls import EagerCall, tensors_of
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
-from ...errors import OpNotImportable, PackageMismatch
+from ...errors import BadRegistration, WrongResult
 from ...notebook import size
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall, tensors_in
@@ -109,13 +109,13 @@ def package(subject: Subject) -> Verdict:
         needed = needed_at_run_time(ops_of(program, built))
         try:
             verification = verify(built, _cases(subject), needed, Tolerance())
-        except OpNotImportable:
+        except BadRegistration:
             loading = found["AOTInductor packages"]
             if loading.status != "ok":
                 return skipped(loading.detail, loading.fix)
             text = _runs_differ(subject, _compat.aoti.load_package(built))
             return failed(f"packaged: {text}") if text else passed(weight)
-        except PackageMismatch as error:
+        except WrongResult as error:
             return failed(f"packaged: {error.what}", error.fix or "")
     return passed(weight, *verification.notes)
 

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from ... import environment
-from ...errors import CCompileFailed, NoCompiler
+from ...errors import BuildFailed
 from ...versions import INSTALL_TORCH
 
 # No path and no time goes into the objects: the same sources give the same library.
@@ -145,7 +145,7 @@ def _torch_folder() -> Path:
     places = found.submodule_search_locations if found is not None else None
     folder = Path(places[0]) if places else None
     if folder is None or not (folder / "include/torch/csrc/stable/c/shim.h").is_file():
-        raise NoCompiler(
+        raise BuildFailed(
             "torch's headers, which a torch adapter is compiled with, are not installed",
             found="no torch" if folder is None else f"{folder}",
             fix=f"{INSTALL_TORCH} into the Python that runs the build",
@@ -158,13 +158,13 @@ def _tool(variable: environment.Variable, default: str) -> list[str]:
     try:
         command = list(filter(None, shlex.split(given))) or [default]
     except ValueError as error:
-        raise NoCompiler(
+        raise BuildFailed(
             f"the environment variable {variable.name} cannot be read as a command: {error}",
             found=f"{variable.name}={given}",
             fix=f"quote it as for a shell: {variable.name}='{default} -m64'",
         ) from None
     if shutil.which(command[0]) is None:
-        raise NoCompiler(
+        raise BuildFailed(
             f"{command[0]}, which compiles native libraries, is not installed",
             found=f"{variable.name}={given}" if given else None,
             fix="install a C compiler (`apt install gcc`, `dnf install gcc`, "
@@ -182,18 +182,18 @@ def _run(command: list[str], folder: Path, makes: str | Path) -> None:
             command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
         )
     except OSError as error:
-        raise CCompileFailed(
+        raise BuildFailed(
             f"{command[0]} does not run: {error.strerror or error}",
             found=shlex.join(command),
             fix=_WORKING,
         ) from None
     said = f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip()
     if done.returncode != 0:
-        raise CCompileFailed(
+        raise BuildFailed(
             f"{command[0]} failed with exit code {done.returncode}", found=said, fix=_WORKING
         )
     if not Path(makes).is_file():
-        raise CCompileFailed(
+        raise BuildFailed(
             f"{command[0]} ended without an error, but wrote no {Path(makes).name}",
             found=said,
             fix=_WORKING,

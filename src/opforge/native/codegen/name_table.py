@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...errors import BadProgram
+from ...errors import BadOption
 from ..ir.abi import ABI
 from ..ir.interface import ChoiceParam, Op
 from ..ir.program import Library
@@ -23,7 +23,7 @@ _ENDINGS = (
 def check_names(library: Library) -> None:
     """Refuses a library in which two things would share a name."""
     if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
-        raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
+        raise BadOption(f"{library.name!r} cannot begin the names of C functions")
     _check_c(library)
     _check_cplusplus(library)
 
@@ -93,7 +93,7 @@ def _check_c(library: Library) -> None:
 
 def _clash(
     op: Op, name: str, kind: str, held: _Holder, param: ChoiceParam | None = None
-) -> BadProgram:
+) -> BadOption:
     if kind == held.kind:
         whose = held.who if kind == _FUNCTION else f"that of {held.who}"
         what = f"two {kind}s would be called {name}: this one and {whose}"
@@ -129,7 +129,7 @@ def _check_cplusplus(library: Library) -> None:
             raise _told(op, f"{first} would be called {name} in C++", held, param)
 
 
-def _told(op: Op, what: str, held: _Holder, param: ChoiceParam | None = None) -> BadProgram:
+def _told(op: Op, what: str, held: _Holder, param: ChoiceParam | None = None) -> BadOption:
     found = held.who + (f" ({held.op.location})" if held.op is not None else "")
     if param is None:
         return refused(op, what, found=found, fix="rename one of the operators")

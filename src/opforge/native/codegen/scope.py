@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from ...errors import BadProgram
+from ...errors import BadOption
 from ..ir.cases import Case, ScalarValue
 from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
@@ -39,8 +39,8 @@ def type_key(dtype: str, rank: int) -> str:
     return f"OF_KEY({known.code}, {known.bits}, {rank})"
 
 
-def refused(op: Op, what: str, **more: str) -> BadProgram:
-    return BadProgram(what, **more, op=op.torch_name or op.name, location=op.location)
+def refused(op: Op, what: str, **more: str) -> BadOption:
+    return BadOption(what, **more, op=op.torch_name or op.name, location=op.location)
 
 
 class OpScope:
@@ -65,7 +65,7 @@ class OpScope:
         self.write = Writer(self.fields)
         self.attributes = [n for n in names if is_attribute(n) and n not in self.scalars]
 
-    def error(self, what: str) -> BadProgram:
+    def error(self, what: str) -> BadOption:
         return refused(self.op, what)
 
     def is_float(self, name: str) -> bool:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from ...cli_targets import Place, is_folder, operators_in, places_in, users_own
-from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared, UnknownOperator
+from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
 from ...notebook import counted
 from ...registry import Entry, registry
 from ..frontend.alternatives import implementing, operator_of
@@ -66,7 +66,7 @@ def folders(tree: str | Path) -> list[Path]:
     """The operators' folders."""
     found = [path for path in _entries(Path(tree)) if path.is_dir()]
     if not found:
-        raise BadTree(
+        raise BadOption(
             f"{tree} has no operators",
             found="no folders in it",
             fix=f"one folder per operator: {Path(tree) / 'add' / FILE}",
@@ -159,7 +159,7 @@ def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
         seen |= new.keys()
         found.operators += [(file, op) for op in new.values()]
     if not found.operators and not found.problems:
-        raise BadTree(
+        raise BadOption(
             f"{tree} has no operators",
             found="no Python file in it has one",
             fix="decorate a function with @opforge.op",
@@ -169,7 +169,7 @@ def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
 
 def _places_of(file: Path, steps: Sequence[str]) -> list[tuple[Any, Place]]:
     if any("." in step for step in steps):
-        raise BadTree("Python cannot import it because its path has a dot", fix="rename it")
+        raise BadOption("Python cannot import it because its path has a dot", fix="rename it")
     if file.name == _INIT:
         steps = steps[:-1]
     return places_in(_imported(".".join(steps), file))
@@ -189,21 +189,23 @@ def refuse(tree: str, problems: Sequence[Problem]) -> None:
     if problems:
         count = counted(len({problem.folder for problem in problems}), "folder")
         told = "\n\n".join(map(str, problems))
-        raise BadTree(f"{count} of {tree} cannot be built\n\n{told}")
+        raise BadOption(f"{count} of {tree} cannot be built\n\n{told}")
 
 
 def _operators(folder: Path, package: str) -> list[Any]:
     if not (folder / FILE).is_file():
-        raise BadTree(
+        raise BadOption(
             f"it has no {FILE}",
             fix=f"write {folder / FILE}, or prefix the folder's name with _ to skip it",
         )
     if "." in folder.name:
-        raise BadTree("Python cannot import it because its name has a dot", fix="rename the folder")
+        raise BadOption(
+            "Python cannot import it because its name has a dot", fix="rename the folder"
+        )
     module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder / FILE)
     operators = list({id(op): op for op in operators_in(module).values()}.values())
     if not operators:
-        raise BadTree(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
+        raise BadOption(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
     return operators
 
 
@@ -220,7 +222,7 @@ def _imported(name: str, file: Path) -> ModuleType:
 def _check_declared(operators: Sequence[Any]) -> None:
     if not any(declarations_of(registry.get(op)) for op in operators):
         names = ", ".join(registry.get(op).name for op in operators)
-        raise Undeclared(
+        raise NotFound(
             f"{names} has no native.declare",
             fix=f"native.declare(op, x=native.tensor(...), ...) in {FILE}",
         )
@@ -300,7 +302,7 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     only = [functions.get(name, name) if name not in known else name for name in only]
     for wanted in only:
         if wanted not in known:
-            raise UnknownOperator(
+            raise NotFound(
                 f"there is no operator {wanted!r}",
                 found=f"the operators {', '.join(name for name in known if '::' not in name)}",
                 fix=_named_instead(wanted, known, [registry.get(op) for op in ops]),
@@ -321,7 +323,7 @@ def refuse_undeclared_named(ops: Sequence[Any]) -> None:
     missing = [e for e in entries if not any(declarations_of(part) for part in implementing(e))]
     if missing:
         names = ", ".join(entry.name for entry in missing)
-        raise Undeclared(
+        raise NotFound(
             f"{names} has no native.declare, so it cannot be built",
             fix=f"native.declare({missing[0].own_name}, x=native.tensor(...), ...), or leave it "
             "out of the command",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import BadImplementations, Undeclared
+from ...errors import BadDeclaration, NotFound
 from ...registry import Entry, registry
 from .store import Alternatives, alternatives_of, declarations_of
 
@@ -44,7 +44,7 @@ def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
     """An operator with declarations of its own must be in its own list."""
     own = declarations_of(entry)
     if own and entry.name not in listed.names:
-        raise BadImplementations(
+        raise BadDeclaration(
             "it has a native.declare of its own but is not in its list of implementations",
             found=f"native.declare at {own[0].location}; "
             f"{', '.join(listed.names)} at {listed.location}",
@@ -59,7 +59,7 @@ def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
     """Every implementation needs a declaration."""
     for part in parts:
         if not declarations_of(part):
-            raise Undeclared(
+            raise NotFound(
                 f"it should implement {entry.name} ({entry.location}) but has no native.declare",
                 fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or remove "
                 "it from native.implementations",
@@ -72,7 +72,7 @@ def _current(operator: Entry, entry: Entry, listed: Alternatives) -> Entry:
     """The current definition; its module may have been reloaded."""
     found = registry.find(entry.handle if entry.overload is None else entry.name)
     if found is None:
-        raise BadImplementations(
+        raise BadDeclaration(
             f"{entry.name} ({entry.location}), which implements it, is not an op any more",
             found=f"native.implementations at {listed.location}",
             fix="call native.implementations again with ops that still exist",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
+from ...errors import BadDeclaration, BadSignature, WrongArgument
 from ...model import FlatArgument, Lowered, Record, lowered_name
 from ..ir.cases import Bound
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
@@ -65,7 +65,7 @@ def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> Non
         factors = {name: count for name, count in counts[-1].items() if count > 1}
         largest = max(factors, key=lambda name: factors[name])
         listed = ", ".join(f"{name}: {count}" for name, count in factors.items())
-        raise TooManyCases(
+        raise BadDeclaration(
             f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
             "is traced and compiled by itself",
             found=f"{listed}; these multiply",
@@ -94,7 +94,7 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
     for leaf in lowered.returns:
         if not leaf.is_tensor or leaf.container:
             kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
-            raise NoNativeForm(
+            raise BadSignature(
                 f"the op returns {kind}, which a C function cannot return",
                 parameter=leaf.path,
                 fix="return individual tensors: Tensor, Tensor | None, or a tuple, NamedTuple "
@@ -138,7 +138,7 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
     for declaration, (groups, broadcast) in found:
         first, (known, expected) = found[0]
         if (groups, broadcast) != (known, expected):
-            raise ConflictingDeclarations(
+            raise BadDeclaration(
                 "the declarations of this op broadcast different parameters",
                 found=f"{', '.join(sorted(expected)) or 'none'} at {first.location}; "
                 f"{', '.join(sorted(broadcast)) or 'none'} at {declaration.location}",
@@ -147,7 +147,7 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
     groups, broadcast = found[0][1] if found else ({}, set())
     for argument in lowered.arguments:
         if argument.name in broadcast and argument.mutated:
-            raise BadSpec(
+            raise WrongArgument(
                 "it is broadcast and written to, so one element would hold several results",
                 parameter=argument.path,
                 fix="broadcast the other parameters to its shape",
@@ -194,7 +194,7 @@ def _scalar(
         if isinstance(leaf, (Scalars, Choices))
     }
     if len(kinds) > 1:
-        raise ConflictingDeclarations(
+        raise BadDeclaration(
             "the declarations of this op give this parameter different C types",
             parameter=argument.path,
             found="; ".join(f"{kind} at {where}" for kind, where in kinds.items()),

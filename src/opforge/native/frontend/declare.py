@@ -14,13 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import (
-    BadDims,
-    BadSpec,
-    ConflictingDeclarations,
-    MissingParameter,
+    BadDeclaration,
     OpforgeError,
-    UnknownParameter,
-    UnusedName,
+    WrongArgument,
 )
 from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_name
 from ...registry import Entry, registry, running_pass
@@ -105,7 +101,7 @@ def asked_backward(declarations: Iterable[Declaration]) -> bool | None:
     """Whether declarations ask for the op's backward, or for none; refuses both at once."""
     asked = {d.backward: d for d in declarations}
     if True in asked and False in asked:
-        raise ConflictingDeclarations(
+        raise BadDeclaration(
             "one declaration asks for the op's backward, and one for none",
             found=f"backward=True at {asked[True].location}; "
             f"backward=False at {asked[False].location}",
@@ -130,7 +126,7 @@ def _read(
     if backward is not None and "backward" in reader.nodes:
         specs, backward = {**specs, "backward": backward}, None
     if backward is not None and not isinstance(backward, bool):
-        raise BadSpec(
+        raise WrongArgument(
             "backward= says whether the library has the op's backward",
             found=repr(backward),
             fix="backward=True, backward=False, or leave it out",
@@ -166,7 +162,7 @@ def _by_schema(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str
     for name, value in given.items():
         own = renamed.get(name, name)
         if own in made:
-            raise BadSpec(
+            raise WrongArgument(
                 "declared twice in one call",
                 parameter=own,
                 found=f"{made[own]!r} and {value!r}",
@@ -185,7 +181,7 @@ def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str,
                 both = size in shared and str(part) == size
                 if both or isinstance(reader.leaves.get(size), Scalars):
                     other = f"*{size}" if both else "a scalar parameter"
-                    raise BadDims(
+                    raise BadDeclaration(
                         f"{size!r} names a size here and is also {other}",
                         parameter=reader.path(name),
                         fix="give the size another name",
@@ -198,7 +194,7 @@ def _refuse_unused(variables: Mapping[str, Any], tensors: Mapping[str, Tensors])
     used = {d.variable for d in tensors.values()}
     for letter in variables:
         if letter not in used:
-            raise UnusedName(
+            raise BadDeclaration(
                 f"type variable {letter!r} is not used by any parameter",
                 fix=f'native.tensor(..., dtype="{letter}"), or leave {letter}= out',
             )
@@ -251,7 +247,7 @@ class _Reader:
             if value is not None or not node.optional:
                 raise _not_fields(node, value)
         if name in self.given:
-            raise BadSpec(
+            raise WrongArgument(
                 "declared twice in one call",
                 parameter=node.path,
                 found=f"{self.given[name]!r} and {value!r}",
@@ -263,7 +259,7 @@ class _Reader:
         close = difflib.get_close_matches(name.rpartition(".")[2], known, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         what = f"has no parameter {name!r}" if record is None else f"has no field {name!r}"
-        return UnknownParameter(
+        return WrongArgument(
             f"the op {what}",
             fix=f"{hint}it has {', '.join(known) or 'none'}",
         )
@@ -278,7 +274,7 @@ class _Reader:
         if not node.optional:
             self._read_fields(node, default)
         elif name in self.given and below:
-            raise BadSpec(
+            raise WrongArgument(
                 "declared both as None and field by field",
                 parameter=node.path,
                 found=", ".join(below),
@@ -324,7 +320,7 @@ class _Reader:
             example(node) if isinstance(node, Leaf) else f"{lowered_name(node.path)}=None"
             for node in self.missing
         ]
-        raise MissingParameter(
+        raise WrongArgument(
             f"nothing is declared for {names}, and there is no default",
             parameter=self.missing[0].path if len(self.missing) == 1 else None,
             fix="; ".join(fixes),
@@ -362,7 +358,7 @@ def _fields(node: Record, value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _not_fields(node: Record, value: Any) -> BadSpec:
+def _not_fields(node: Record, value: Any) -> WrongArgument:
     names = [item.name for item in node.fields]
     if node.kind == "tuple":
         fix = f"{lowered_name(node.path)}=({', '.join('...' for _ in names)})"
@@ -371,7 +367,7 @@ def _not_fields(node: Record, value: Any) -> BadSpec:
         one = next((leaf for leaf in leaves_of(node)), None)
         fix = f"{lowered_name(node.path)}=dict({'=..., '.join(names)}=...)"
         fix += f", or field by field: {example(one)}" if one is not None else ""
-    return BadSpec(
+    return WrongArgument(
         f"{node.cls.__name__} is declared field by field",
         parameter=node.path,
         found=repr(value),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BadBounds, BadDims, BadRanks, UnusedName
+from ...errors import BadDeclaration
 from ..ir.abi import MAX_RANK
 from ..ir.cases import Bound
 from ..ir.expr import Term, Var
@@ -50,7 +50,7 @@ _LARGEST = 2**63 - 1
 def parse(text: Any, parameter: str) -> tuple[Part, ...]:
     """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); an empty string is a tensor of rank 0."""
     if not isinstance(text, str):
-        raise BadDims(
+        raise BadDeclaration(
             "dims is a string with one word per dimension",
             parameter=parameter,
             found=repr(text),
@@ -59,7 +59,7 @@ def parse(text: Any, parameter: str) -> tuple[Part, ...]:
     parts = tuple(_part(word, text, parameter) for word in text.split())
     loose = [part for part in parts if isinstance(part, (Rest, Shared))]
     if len(loose) > 1:
-        raise BadDims(
+        raise BadDeclaration(
             f"{loose[0]} and {loose[1]} in one tensor: where one ends is ambiguous",
             parameter=parameter,
             found=repr(text),
@@ -73,7 +73,7 @@ def _part(word: str, text: str, parameter: str) -> Part:
         return Rest()
     if re.fullmatch("[0-9]+", word):
         if int(word) > _LARGEST:
-            raise BadDims(
+            raise BadDeclaration(
                 f"size {word} is beyond 2**63 - 1, the largest size that C callers can pass",
                 parameter=parameter,
                 found=f"dims {text!r}",
@@ -88,7 +88,7 @@ def _part(word: str, text: str, parameter: str) -> Part:
         fix = f'separate dimensions with spaces, not commas: "{spaced}"'
     elif word.startswith("...") or word.endswith("..."):
         fix = f'put spaces around "...": "{" ".join(text.replace("...", " ... ").split())}"'
-    raise BadDims(
+    raise BadDeclaration(
         f"{word!r} is not a dimension", parameter=parameter, found=f"dims {text!r}", fix=fix
     )
 
@@ -103,7 +103,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
     text = " ".join(map(str, parts))
     if not is_loose(parts):
         if ranks is not None:
-            raise BadRanks(
+            raise BadDeclaration(
                 f'ranks are for "...": "{text}" has {len(parts)} dimensions already',
                 parameter=parameter,
                 found=f"ranks={ranks!r}",
@@ -115,7 +115,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
     if ranks is None:
         if shared_name(parts):
             return ()
-        raise BadRanks(
+        raise BadDeclaration(
             '"..." without ranks: how many dimensions may there be?',
             parameter=parameter,
             found=f"dims {text!r}",
@@ -124,7 +124,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
     listed = (ranks,) if isinstance(ranks, int) else ranks
     whole = isinstance(listed, (list, tuple, range, set, frozenset)) and listed
     if not whole or not all(isinstance(r, int) and not isinstance(r, bool) for r in listed):
-        raise BadRanks(
+        raise BadDeclaration(
             "ranks are whole numbers",
             parameter=parameter,
             found=f"ranks={ranks!r}",
@@ -132,7 +132,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
         )
     for rank in listed:
         if rank < len(parts) - 1:
-            raise BadRanks(
+            raise BadDeclaration(
                 f'rank {rank} is too low: "{text}" names {len(parts) - 1} dimensions beside '
                 f"{next(p for p in parts if isinstance(p, (Rest, Shared)))}",
                 parameter=parameter,
@@ -144,8 +144,8 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
     return tuple(dict.fromkeys(sorted(listed) if isinstance(listed, (set, frozenset)) else listed))
 
 
-def _too_high(rank: int, parameter: str) -> BadRanks:
-    return BadRanks(
+def _too_high(rank: int, parameter: str) -> BadDeclaration:
+    return BadDeclaration(
         f"rank {rank} is above {MAX_RANK}, the highest that opforge builds",
         parameter=parameter,
         fix="fold dimensions together before the call",
@@ -164,7 +164,7 @@ def shared_lengths(
         name, lengths = shared_name(parts), tuple(r - len(parts) + 1 for r in ranks)
         before, where = known.setdefault(name, (lengths, parameter))
         if set(before) != set(lengths):
-            raise BadRanks(
+            raise BadDeclaration(
                 f"*{name} stands for {_numbers(lengths)} dimensions here and for "
                 f"{_numbers(before)} in {where!r}",
                 parameter=parameter,
@@ -174,7 +174,7 @@ def shared_lengths(
     for parameter, parts, _ in listed:
         name = shared_name(parts)
         if name not in known:
-            raise BadRanks(
+            raise BadDeclaration(
                 f"no parameter with *{name} has ranks: how many dimensions may there be?",
                 parameter=parameter,
                 fix=f'native.tensor("{" ".join(map(str, parts))}", ..., ranks=(1, 2, 3))',
@@ -226,7 +226,7 @@ def read_bounds(
 ) -> tuple[dict[str, int], dict[str, Bound]]:
     """`dims={...}` -> the sizes that it fixes, and the bounds of other sizes and scalars."""
     if not isinstance(dims, Mapping):
-        raise BadBounds(
+        raise BadDeclaration(
             "dims= maps size names to bounds",
             found=repr(dims),
             fix='dims={"hidden": (1, 8192)}',
@@ -280,19 +280,19 @@ def _whole(value: Any, lowest: int | None) -> bool:
     return lowest is None or value >= lowest
 
 
-def _bad_bound(name: str, given: Any, what: str) -> BadBounds:
-    return BadBounds(
+def _bad_bound(name: str, given: Any, what: str) -> BadDeclaration:
+    return BadDeclaration(
         f"dims={{{name!r}: {given!r}}}: {what}",
         fix=f"dims={{{name!r}: (1, 8192)}} for a range, [64, 128] for only these sizes, "
         "64 for a single size; sizes are not negative",
     )
 
 
-def _unused(name: str, known: Sequence[str]) -> UnusedName:
+def _unused(name: str, known: Sequence[str]) -> BadDeclaration:
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     there = f"the names are {', '.join(known)}" if known else "no parameter names a size"
-    return UnusedName(
+    return BadDeclaration(
         f"dims= bounds {name!r}, but no parameter's dims have that name",
         fix=f'{hint}{there}; "..." has no names, so write "... {name}" to bound a size of it',
     )

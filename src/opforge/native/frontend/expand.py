@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import OpforgeError, Undeclared
+from ...errors import NotFound, OpforgeError
 from ...model import Leaf, Node, Signature, lowered_name
 from ...registry import Entry, registry
 from ..ir.cases import Bound, Case, TensorCase
@@ -81,7 +81,7 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     entry = op if isinstance(op, Entry) else registry.get(op)
     declarations = declarations_of(entry)
     if not declarations:
-        raise Undeclared(
+        raise NotFound(
             "this op has no native.declare, so there is nothing to build",
             fix="native.declare(op, x=native.tensor(...), ...) in the module that defines it",
             op=entry.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import BadImplementations, DifferentImplementations, OpforgeError
+from ...errors import BadDeclaration, BadSignature, OpforgeError
 from ...model import FlatArgument, Lowered
 from ...notebook import counted
 from ...registry import Entry, registry
@@ -63,23 +63,23 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
     names = given.names
     for name in names:
         if names.count(name) > 1:
-            raise BadImplementations(f"{name} is listed twice", fix="name each op once")
+            raise BadDeclaration(f"{name} is listed twice", fix="name each op once")
     if not names:
-        raise BadImplementations(
+        raise BadDeclaration(
             "no implementation is listed",
             fix="native.implementations(add, fast_add, add): the operator, then its "
             "implementations in the order in which they are tried",
         )
     old = alternatives_of(entry)
     if old is not None and old.names != names and not is_reloaded(old, given):
-        raise BadImplementations(
+        raise BadDeclaration(
             "a different list of its implementations exists already",
             found=f"{', '.join(old.names)} at {old.location}",
             fix="list them all in one native.implementations call",
         )
     above = operator_of(entry)
     if above is not None:
-        raise BadImplementations(
+        raise BadDeclaration(
             f"it implements {above.name} itself",
             found=_listed_at(above),
             fix=f"list all of them for {above.name}",
@@ -87,13 +87,13 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
     for part in given.entries:
         other = operator_of(part)
         if other is not None and other.name != entry.name:
-            raise BadImplementations(
+            raise BadDeclaration(
                 f"{part.name} implements {other.name} already",
                 found=_listed_at(other),
                 fix="an op implements one operator; write a second op that calls the same function",
             )
         if alternatives_of(part) is not None and part.name != entry.name:
-            raise BadImplementations(
+            raise BadDeclaration(
                 f"{part.name} is an operator with implementations of its own",
                 found=_listed_at(part),
                 fix="list those instead, and remove its native.implementations",
@@ -145,8 +145,8 @@ def _outputs(lowered: Lowered) -> str:
 
 def _different(
     operator: Entry, part: Entry, what: str, parameter: str | None = None
-) -> DifferentImplementations:
-    return DifferentImplementations(
+) -> BadSignature:
+    return BadSignature(
         f"{part.name} ({part.location}) cannot implement this operator: {what}",
         parameter=parameter,
         fix=_FIX,
@@ -168,7 +168,7 @@ def _check_forms(
         return
     both = (scalar, other)
     named = " and ".join(f"{part.name} ({part.location})" for part, _ in both)
-    raise DifferentImplementations(
+    raise BadSignature(
         f"declarations of {named}, which implement it, give this parameter different C types",
         parameter=argument.path,
         found="; ".join(f"{form} at {_declared_at(part)}" for part, form in both),

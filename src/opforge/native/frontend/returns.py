@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...errors import BadDims, BadSpec
+from ...errors import BadDeclaration, WrongArgument
 from ...model import Leaf, Lowered
 from ...notebook import counted
 from .declaration import Tensors
@@ -34,7 +34,7 @@ def read_returns(
     ]
     listed = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(listed) != len(leaves):
-        raise BadSpec(
+        raise WrongArgument(
             f"returns= describes {len(listed)}, and the op has {counted(len(leaves), 'output')}",
             found=repr(given),
             fix=_fix(leaves),
@@ -62,7 +62,7 @@ def _output(
     leaves: Sequence[Leaf],
 ) -> Tensors:
     if not isinstance(spec, TensorSpec):
-        raise BadSpec(
+        raise WrongArgument(
             "an output is declared with native.tensor",
             parameter=leaf.path,
             found=repr(spec),
@@ -79,8 +79,8 @@ def _output(
     return declared
 
 
-def _decided(leaf: Leaf, spec: TensorSpec) -> BadSpec:
-    return BadSpec(
+def _decided(leaf: Leaf, spec: TensorSpec) -> WrongArgument:
+    return WrongArgument(
         "the parameters decide the dtype, the ranks and the broadcast shape of an output",
         parameter=leaf.path,
         found=repr(spec),
@@ -101,4 +101,4 @@ def _refuse_unknown(
             fix = "use the *s of a parameter, or name the sizes"
         else:
             continue
-        raise BadDims(what, parameter=leaf.path, found=repr(spec), fix=fix)
+        raise BadDeclaration(what, parameter=leaf.path, found=repr(spec), fix=fix)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
+from ...errors import BadDeclaration, BadOption, BadSignature, WrongArgument
 from ...model import Leaf, fits_int64
 from ..ir.dtypes import DTYPES, named
 from ..ir.wording import one_of, spell
@@ -67,8 +67,8 @@ def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Lea
     return choices([check_value(leaf, given)])
 
 
-def _bad_spec(leaf: Leaf, given: Any, what: str, fix: str | None = None) -> BadSpec:
-    return BadSpec(what, parameter=leaf.path, found=repr(given), fix=fix or example(leaf))
+def _bad_spec(leaf: Leaf, given: Any, what: str, fix: str | None = None) -> WrongArgument:
+    return WrongArgument(what, parameter=leaf.path, found=repr(given), fix=fix or example(leaf))
 
 
 def _tensors(
@@ -88,7 +88,7 @@ def _tensors(
         what = "declared as optional, but the op's annotation has no None"
         raise _bad_spec(leaf, given, what, fix)
     if spec.layout not in {"contiguous", "strided"}:
-        raise BadSpec(
+        raise WrongArgument(
             f"layout {spec.layout!r} is unknown",
             parameter=leaf.path,
             fix="layout='contiguous' (compact, the default) or layout='strided' (any strides)",
@@ -102,7 +102,7 @@ def _tensors(
 
 def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> bool:
     if not isinstance(spec.broadcast, bool):
-        raise BadSpec(
+        raise WrongArgument(
             "broadcast is True or False", parameter=leaf.path, found=f"broadcast={spec.broadcast!r}"
         )
     whole = len(parts) == 1 and isinstance(parts[0], Shared)
@@ -113,8 +113,8 @@ def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> b
     return spec.broadcast
 
 
-def no_list(leaf: Leaf, found: str | None = None) -> NoNativeForm:
-    return NoNativeForm(
+def no_list(leaf: Leaf, found: str | None = None) -> BadSignature:
+    return BadSignature(
         f"a {leaf.container} of tensors has no place in a C function",
         parameter=leaf.path,
         found=found,
@@ -129,7 +129,7 @@ def read_dtypes(
     """`"T"` -> ("T", its types), `("fp16", "float32")` -> ("", ("fp16", "fp32"))."""
     if isinstance(given, str) and is_variable(given):
         if variables is None or given not in variables:
-            raise UnboundType(
+            raise BadDeclaration(
                 f"type variable {given!r} has no types",
                 parameter=parameter,
                 fix=f'give declare {given}=("fp16", "bf16") beside the parameters; a letter that '
@@ -138,7 +138,7 @@ def read_dtypes(
         return given, variables[given]
     listed = given if isinstance(given, (list, tuple)) else (given,)
     if not listed or None in listed:
-        raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
+        raise BadDeclaration("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
     return "", tuple(dict.fromkeys(_dtype(g, parameter) for g in listed))
 
 
@@ -159,7 +159,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
         name = str(torchs).removeprefix("torch.")
         known = named(name)
         if known is None:
-            raise UnknownDtype(
+            raise BadDeclaration(
                 f"{name!r} is a torch dtype that Triton cannot store",
                 parameter=parameter,
                 fix=_THE_DTYPES
@@ -169,7 +169,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
         return known.name
     close = difflib.get_close_matches(str(given), [*DTYPES, "bool"], 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise UnknownDtype(
+    raise BadDeclaration(
         f"{given!r} is not an element type",
         parameter=parameter,
         fix=f"{hint}{_THE_DTYPES}",
@@ -198,7 +198,7 @@ def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
     if leaf.is_tensor:
         raise _bad_spec(leaf, spec, "native.choice is not for tensors")
     if not spec.values:
-        raise BadSpec("native.choice has no values", parameter=leaf.path, fix=example(leaf))
+        raise WrongArgument("native.choice has no values", parameter=leaf.path, fix=example(leaf))
     return choices([check_value(leaf, v) for v in spec.values], asked=True)
 
 
@@ -228,7 +228,7 @@ def as_seen(leaf: Leaf, default: Any) -> Any:
 
 def _check_one(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, SPECS):
-        raise BadSpec(
+        raise WrongArgument(
             "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
         )
     _refuse_no_text_of_c(leaf, value)
@@ -257,7 +257,7 @@ def _refuse_no_text_of_c(leaf: Leaf, value: Any) -> None:
         held = "a lone surrogate"
     else:
         return
-    raise BadSpec(
+    raise WrongArgument(
         f"a text with {held} cannot be a value in C",
         parameter=leaf.path,
         found=repr(value),
@@ -273,18 +273,18 @@ def _check_member(leaf: Leaf, value: Any) -> Any:
         meant = known.value if by_value else known
         if type(meant) is type(value) and meant == value:
             return known
-    raise BadChoice(
+    raise BadOption(
         f"{spell(value)} is not one of the parameter's values",
         parameter=leaf.path,
         fix=f"one of {', '.join(map(spell, codec.values))}",
     )
 
 
-def _wrong_value(leaf: Leaf, value: Any) -> BadSpec:
+def _wrong_value(leaf: Leaf, value: Any) -> WrongArgument:
     fix = example(leaf)
     if value is None:
         fix = f"annotate it as {word(leaf)} | None in the op, or {fix}"
-    return BadSpec(
+    return WrongArgument(
         f"{value!r} is not a {word(leaf)}",
         parameter=leaf.path,
         found=f"a value of type {type(value).__name__}",

@@ -23,7 +23,7 @@ from typing import Any
 from ..._compat import compiling
 from ...arch import Arch
 from ...arch_names import check_arch
-from ...errors import BadJobs, KernelFailed, warn
+from ...errors import BadOption, BuildFailed, warn
 from ...notebook import counted
 from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap
@@ -98,7 +98,7 @@ def compile_all(
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
     disables the cache. `remote` is asked for what the cache lacks, and gets what is compiled.
     Cubins name source files for profilers; `full_paths=False` leaves out their folders, so that
-    the same project gives the same bytes anywhere. Every variant is tried before `KernelFailed`
+    the same project gives the same bytes anywhere. Every variant is tried before `BuildFailed`
     names those that failed, and who launches them, `launched_by` key of a request; the others are
     in the cache by then.
 
@@ -106,7 +106,7 @@ def compile_all(
         images[request.key, HOPPER].cubin
     """
     if jobs is not None and jobs < 1:
-        raise BadJobs(f"jobs={jobs} cannot compile anything", fix="give a number of at least 1")
+        raise BadOption(f"jobs={jobs} cannot compile anything", fix="give a number of at least 1")
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
@@ -461,7 +461,7 @@ def _own_pool(jobs: int) -> Iterator[Executor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _error(failures: list[_Failure], launched_by: Mapping[str, Sequence[str]]) -> KernelFailed:
+def _error(failures: list[_Failure], launched_by: Mapping[str, Sequence[str]]) -> BuildFailed:
     """One paragraph per error; variants and architectures that fail alike share it."""
     alike: dict[tuple[str, str], list[_Task]] = {}
     for task, text in failures:
@@ -472,7 +472,7 @@ def _error(failures: list[_Failure], launched_by: Mapping[str, Sequence[str]]) -
         _paragraph(location, text, each, launched_by)
         for (location, text), each in sorted(alike.items())
     ]
-    error = KernelFailed("\n\n".join([what, *told]))
+    error = BuildFailed("\n\n".join([what, *told]))
     error.failed = {task.result_key: text for task, text in failures}
     return error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadChoice, NotALibrary, WrongArgument
+from ...errors import BadOption, NotALibrary, WrongArgument
 from ...notebook import html_table
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..ir.wording import one_of, spell
@@ -145,7 +145,7 @@ class NativeOperator:
         if isinstance(implementation, str):
             if implementation not in names:
                 what = f"is {implementation!r}, expected {one_of(map(repr, names))}"
-                raise BadChoice(what, op=self._function, parameter="implementation")
+                raise BadOption(what, op=self._function, parameter="implementation")
             return names.index(implementation)
         try:
             index = operator.index(implementation)
@@ -196,7 +196,7 @@ class NativeOperator:
         shown = spell(value)
         if shown not in param.values:
             what = f"is {shown}, expected {one_of(param.values)}"
-            raise BadChoice(what, op=self._function, parameter=param.name)
+            raise BadOption(what, op=self._function, parameter=param.name)
         return param.values.index(shown)
 
     def _given(self, out: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
 
-from ...errors import EndedTrace
+from ...errors import UnsupportedBody
 from ..ir.cases import Guard
 from ..ir.expr import Expr, Number, Term, Var, evaluate, is_float, make, negated, variables
 from .algebra import Algebra, Range
@@ -297,11 +297,12 @@ class Node:
     def _outlived(self) -> Term:
         if self._hashed is not None:
             return self._hashed
-        raise EndedTrace(
+        raise UnsupportedBody(
             f"{self} belongs to a trace that has ended",
             found=f"used at {self.symbols.locate()}",
             fix="compute it in every call; a C function keeps nothing between calls, be it in a "
             "global, an attribute or a table",
+            cause="outlived",
         )
 
     # Torch reads these on its own nodes.

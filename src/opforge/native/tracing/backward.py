@@ -16,7 +16,7 @@ from typing import Any
 
 from ..._compat.host_caches import HostCaches
 from ...arch import Arch
-from ...errors import CannotTrace
+from ...errors import UnsupportedBody
 from ...registry import Entry
 from ..frontend.expand import Declared
 from ..ir.cases import Case, Output, TensorCase
@@ -96,7 +96,7 @@ def build_backward(
     built = all_of(own, params, _cases(own, forward, list(grads), cases), build)
     used = UsedParameters(declared.params, declared.outputs, [one.case for one in built])
     if not used.outputs:
-        raise CannotTrace(
+        raise UnsupportedBody(
             "it gives no gradient of a floating-point tensor",
             fix="return gradients, or remove backward=",
             op=own.name,
@@ -149,7 +149,7 @@ def _cases(
         if any(map(_is_float, outputs)):
             made[Case((*came, *case.tensors, *given), case.choices, case.bounds)] = None
     if not made:
-        raise CannotTrace(
+        raise UnsupportedBody(
             "the op is declared for no floating-point tensors",
             fix="declare it for fp32 or the like, or remove backward=",
             op=own.name,
@@ -168,7 +168,7 @@ def _output(own: Entry, case: Case, name: str, number: int) -> Output:
     alike = {None if one is None else dataclasses.replace(one, strided=False) for one in found}
     output = alike.pop()
     if output is None or alike:
-        raise CannotTrace(
+        raise UnsupportedBody(
             f"the op does not return {name} with one type, shape and strides on all of its paths",
             fix="allocate it in one place of the op's body",
             op=own.name,
@@ -176,7 +176,7 @@ def _output(own: Entry, case: Case, name: str, number: int) -> Output:
         )
     is_strided = all(one is not None and one.strided for one in found)
     if not (is_strided or _is_compact(output)):
-        raise CannotTrace(
+        raise UnsupportedBody(
             f"the op returns {name} with strides that are not compact",
             found=f"[{', '.join(map(str, output.strides))}] for "
             f"[{', '.join(map(str, output.shape))}]",

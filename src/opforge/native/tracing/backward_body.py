@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..._compat.tracing import Traced
-from ...errors import GradientShape
+from ...errors import BadGradient
 from ...lowering.gradients import flatten_gradients, fold_needs
 from ...registration.autograd import with_all_inputs
 from ...registration.generated import Generated
@@ -108,7 +108,7 @@ def _summed(name: str, grad: Any, value: Any) -> Any:
     pairs = list(zip(grad.shape[max(more, 0) :], value.shape, strict=False))
     repeated = [more + i for i, (g, v) in enumerate(pairs) if same(v, 1) and not same(g, 1)]
     if more < 0 or any(i + more not in repeated and g != v for i, (g, v) in enumerate(pairs)):
-        raise GradientShape(
+        raise BadGradient(
             f"backward returned a gradient of shape {tuple(grad.shape)} for {name}, whose shape is "
             f"{tuple(value.shape)}",
             parameter=name,

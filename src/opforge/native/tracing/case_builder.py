@@ -15,7 +15,7 @@ from ... import _compat
 from ..._compat.host_caches import HostCaches
 from ..._compat.tracing import Traced
 from ...arch import Arch
-from ...errors import CannotTrace
+from ...errors import UnsupportedBody
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
@@ -127,7 +127,7 @@ def _build_case(
         _refuse_offences(entry, describe(case, declared.params), "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
         fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
-        raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location) from None
+        raise UnsupportedBody(what, fix=fix, op=entry.name, location=entry.location) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
     if archs[0].is_amd:
@@ -296,7 +296,7 @@ class _Maker:
             if not isinstance(wanted, Var) or wanted.name in self.tracer.ranges
         )
         if not alike:
-            raise CannotTrace(
+            raise UnsupportedBody(
                 f"the body returns a tensor as {name} that differs from its declaration",
                 found=f"{_shown(made.dtype, made.shape)}, declared as "
                 f"{_shown(said.dtype, said.shape)}",
@@ -380,7 +380,7 @@ def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path
     for number, name in enumerate(declared.outputs):
         made = [path.outputs[number] for path in paths if not path.refused]
         if _chosen_strides(case, name) and not any(o is not None and o.strided for o in made):
-            raise CannotTrace(
+            raise UnsupportedBody(
                 f"output {name} is declared as strided, but its kernels are not told the strides",
                 found=f"no launch takes {name}.stride() of every dimension",
                 fix="pass out.stride(0), out.stride(1), ... to each kernel that writes the output, "
@@ -486,7 +486,7 @@ def _refuse_offences(entry: Entry, described: str, under: str, offences: list[st
     """A call that a library cannot make is an error, even if only some sizes lead to it."""
     if not offences:
         return
-    raise CannotTrace(
+    raise UnsupportedBody(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
         found="\n    ".join(in_order(offences)),
         fix=f"{HOLDS}, declare inputs that do not lead there (a contiguous layout, "
@@ -505,7 +505,7 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             fix = "correct the body, or declare inputs that it takes"
         elif all(UNDER_A_CHECK in reason for reason in reasons):
             fix = "make that check in the body, or build for other GPUs with --arch"
-        raise CannotTrace(
+        raise UnsupportedBody(
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
             fix=fix,
@@ -518,4 +518,4 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             "declare ops that launch Triton kernels or make the torch calls that "
             "docs/how-to/native/torch-calls.md lists; package others: opforge.package"
         )
-        raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location)
+        raise UnsupportedBody(what, fix=fix, op=entry.name, location=entry.location)

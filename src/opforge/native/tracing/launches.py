@@ -14,7 +14,7 @@ from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ...arch import HOPPER
 from ...capture import LaunchRouter, correct_launch
-from ...errors import CannotCapture, CannotTrace
+from ...errors import UnsupportedBody
 from ...tuning.choose import Choice
 from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
@@ -151,12 +151,14 @@ class Calls(LaunchRouter):
             # AMD's may have capability 9 as well.
             asking = "torch.version.hip" if gpu.is_amd else "the capability"
             what = f"{' and '.join(asked)} needs sm_90"
-            raise CannotTrace(_of_launch(base, where, f"{what}{UNDER_A_CHECK}{asking}"))
+            raise UnsupportedBody(_of_launch(base, where, f"{what}{UNDER_A_CHECK}{asking}"))
         others = [n for n in options if n not in self._options.here and n != "launch_pdl"]
         if others:
             vendor = "NVIDIA" if gpu.is_amd else "AMD"
             what = f"{others[0]} is an option of launches on {vendor} GPUs"
-            raise CannotTrace(_of_launch(base, where, f"{what}{UNDER_A_CHECK}torch.version.hip"))
+            raise UnsupportedBody(
+                _of_launch(base, where, f"{what}{UNDER_A_CHECK}torch.version.hip")
+            )
 
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
@@ -211,7 +213,7 @@ class Calls(LaunchRouter):
                 self.recorder.note(_of_launch(base, where, said))
             yield param.name, value
 
-    def _mistake(self, what: str, base: Any, where: str) -> CannotCapture:
+    def _mistake(self, what: str, base: Any, where: str) -> UnsupportedBody:
         fix = correct_launch(base.arg_names)
         return self.error(what, base, found=f"launched at {where}", fix=fix)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...errors import NeedsBound
+from ...errors import BadDeclaration
 from ...registry import Entry
 from ..ir.device_attributes import is_attribute
 from ..ir.expr import variables
@@ -23,7 +23,7 @@ _LARGEST_BLOCK = 256
 _BLOCKS = [64, 128]
 
 
-def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> NeedsBound:
+def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> BadDeclaration:
     """Names the sizes that lack a bound, not others in the same term; `also` is more to list."""
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
     sizes = [name for name in names if not is_attribute(name)] or names
@@ -66,7 +66,7 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> N
     if also:
         found = "\n    ".join([found, *also])
         fix += f"; {HOLDS}"
-    return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)
+    return BadDeclaration(what, found=found, fix=fix, op=entry.name, location=entry.location)
 
 
 def _of_sizes(error: NotConstant, names: Sequence[str]) -> str:

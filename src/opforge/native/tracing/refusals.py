@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...errors import CannotTrace, OpforgeError
+from ...errors import OpforgeError, UnsupportedBody
 from ...notebook import counted
 from ...registry import Entry
 from ..ir.case_text import describe
@@ -95,7 +95,7 @@ def _together(
     what: str, blocks: Sequence[Sequence[str]], errors: Sequence[OpforgeError]
 ) -> OpforgeError:
     kinds = {type(error) for error in errors}
-    kind = kinds.pop() if len(kinds) == 1 else CannotTrace
+    kind = kinds.pop() if len(kinds) == 1 else UnsupportedBody
     return kind(
         what,
         found="\n    ".join("\n      ".join(block) for block in blocks),

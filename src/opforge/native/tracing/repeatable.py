@@ -14,7 +14,7 @@ import torch
 
 from ... import _compat
 from ..._compat import chance
-from ...errors import CannotTrace
+from ...errors import UnsupportedBody
 from ..ir.expr import Number
 from ..symbolic.symint import is_symbolic
 from .launches import Pointed, TracedLaunch
@@ -53,11 +53,11 @@ def walk(tracer: Tracer, values: Mapping[str, Number]) -> Walk:
     return last
 
 
-def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> CannotTrace:
+def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> UnsupportedBody:
     asked: dict[str, None] = {}
     with chance.noted(lambda what: asked.update({f"the body asks for {what}": None})):
         tracer.walk(values).end()
-    return CannotTrace(
+    return UnsupportedBody(
         "it does something different in each call, even with the same arguments",
         found="\n    ".join([found, *asked]),
         fix="make what differs a parameter, declared as a scalar: seed=native.scalar('i64')",

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._compat.kernels import is_interpreted, kernel_name
 from ..._compat.tracing import Traced
-from ...errors import CannotCapture
+from ...errors import UnsupportedBody
 from ..device import torch_math
 from ..ir.places import Place, told
 from ..symbolic.symint import term_of
@@ -39,10 +39,11 @@ def lowered(
 
 def _refuse_interpreter(calls: Sequence[TorchCall], launch: TracedLaunch) -> None:
     if is_interpreted(torch_math.positions):
-        raise CannotCapture(
+        raise UnsupportedBody(
             f"kernel {kernel_name(launch.fn)} runs in Triton's interpreter, which compiles nothing",
             found=_listed(calls, str),
             fix="unset TRITON_INTERPRET for the build",
+            cause="launch",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import _compat
 from ...arch import CUDA, Arch
-from ...errors import CannotTrace
+from ...errors import UnsupportedBody
 from ...gpu_target import gpu_of
 from ..ir.cases import Guard
 from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
@@ -155,7 +155,7 @@ class _NoAnswer:
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         name = object.__getattribute__(self, "_name")
-        raise CannotTrace(
+        raise UnsupportedBody(
             f"the body reads the GPU's {name}, which a native library cannot query",
             fix="branch on the capability, the number of multiprocessors or the shared memory",
         )

@@ -15,7 +15,8 @@ from ..._compat import driver, host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
 from ...arch import HIP, HOPPER, Arch
-from ...errors import CannotCapture, CannotTrace, EndedTrace, OpforgeError, first_line
+from ...capture import is_refused_launch
+from ...errors import OpforgeError, UnsupportedBody, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
@@ -281,21 +282,22 @@ class Tracer:
             if symbols.excused is None:
                 raise
             symbols.excused.append(error)
-        except CannotCapture as error:
-            # About a launch, whatever the inputs are.
-            raise CannotTrace(
-                error.what,
-                found=error.found,
-                fix=error.fix,
-                op=self.entry.name,
-                location=self.entry.location,
-            ) from error
         except Offence:
             pass
-        except EndedTrace as error:
-            recorder.note(f"{error.what}, {error.found}; {error.fix}", "")
         except OpforgeError as error:
-            walk.refused = f"{error.what} ({error.found})" if error.found else error.what
+            if is_refused_launch(error):
+                # About a launch, whatever the inputs are.
+                raise UnsupportedBody(
+                    error.what,
+                    found=error.found,
+                    fix=error.fix,
+                    op=self.entry.name,
+                    location=self.entry.location,
+                ) from error
+            if isinstance(error, UnsupportedBody) and error.cause == "outlived":
+                recorder.note(f"{error.what}, {error.found}; {error.fix}", "")
+            else:
+                walk.refused = f"{error.what} ({error.found})" if error.found else error.what
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             said = f"{type(error).__name__}: {first_line(error)}"
             base = _compat.tma.refused_base(error)

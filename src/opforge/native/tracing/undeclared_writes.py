@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ... import _compat
 from ...arch import Arch
-from ...errors import UndeclaredWrite, first_line
+from ...errors import WrongResult, first_line
 from ...registry import Entry
 from ..ir.kernel_request import Request
 from ..ir.places import told
@@ -54,11 +54,11 @@ def _only_read(entry: Entry, memories: Iterable[Buffer]) -> list[str]:
     return [name for name in names if name not in mutated]
 
 
-def _error(entry: Entry, name: str, writer: str, found: str = "") -> UndeclaredWrite:
+def _error(entry: Entry, name: str, writer: str, found: str = "") -> WrongResult:
     flat = entry.flat()
     path = next((a.path for a in flat.arguments if a.name == name), name)
     declared = sorted({path, *(a.path for a in flat.mutated)})
-    return UndeclaredWrite(
+    return WrongResult(
         f"{writer} writes to {path!r}, which mutates_args does not name",
         parameter=path,
         found=found or None,

@@ -7,7 +7,7 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-from ...errors import NoCompiler
+from ...errors import BuildFailed
 from ...native.artifacts.toolchain import compile_extension
 from ..manifest import EXTENSION
 
@@ -34,7 +34,7 @@ def build_extension(folder: Path) -> Path:
 def _headers() -> Path:
     found = Path(sysconfig.get_path("include"))
     if not (found / "Python.h").is_file():
-        raise NoCompiler(
+        raise BuildFailed(
             "Python.h, which the extension that serves launches is compiled with, is not installed",
             found=f"no {found / 'Python.h'}",
             fix="install Python's headers (`apt install python3-dev`, `dnf install python3-devel`),"
