@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from processes import python
 from snippets import PYTHON, ROOT, Block, Page, read_page
 
 # A reader works in a checkout, where these lie beside what the page writes.
+# The messages of a page of errors, which does not show them itself.
+GOLDEN = ROOT / "tests" / "docs" / "golden"
 CHECKOUT = ("examples", "ops", "benchmarks")
 
 
@@ -38,10 +40,42 @@ def main() -> None:
                 sys.stdout.write(f"{page.name}:{block.line}\n")
                 sys.stdout.flush()
                 run.block(block)
+        golden = GOLDEN / f"{page.path.stem}.txt"
+        wrong = _compared(golden, run.messages) if golden.exists() else []
         if "--accept" in options:
             run.accept()
-        elif run.changed:
-            sys.exit("\n".join(run.differences()))
+            if golden.exists():
+                _accept(golden, run.messages)
+        elif run.changed or wrong:
+            sys.exit("\n".join([*run.differences(), *wrong]))
+
+
+def _compared(golden: Path, messages: Mapping[str, str]) -> list[str]:
+    expected = _read_golden(golden)
+    more = [f"{golden.name} has no {heading}" for heading in messages if heading not in expected]
+    more += [f"nothing raises {heading}" for heading in expected if heading not in messages]
+    return more + [
+        f"{heading} of {golden.name} is now:\n{text}"
+        for heading, text in messages.items()
+        if heading in expected and not _matches(expected[heading], text)
+    ]
+
+
+def _accept(golden: Path, messages: Mapping[str, str]) -> None:
+    old = _read_golden(golden)
+    kept = {h: old[h] if _matches(old.get(h, ""), text) else text for h, text in messages.items()}
+    golden.write_text("\n".join(f"{heading}\n{text.strip()}\n" for heading, text in kept.items()))
+
+
+def _read_golden(golden: Path) -> dict[str, str]:
+    parts = re.split(r"^(### .*)\n", golden.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _matches(expected: str, printed: str) -> bool:
+    """Whether a text is what was expected; "..." stands for what differs between versions."""
+    pattern = re.escape(expected.strip()).replace(re.escape("..."), ".*")
+    return re.fullmatch(pattern, printed.strip()) is not None
 
 
 def _is_installed(package: str | None) -> bool:
@@ -73,19 +107,24 @@ class Run:
         self.folder = folder
         self.printed = ""
         self.changed: dict[Block, str] = {}
+        # By heading, what errors say that the page does not show.
+        self.messages: dict[str, str] = {}
         self.namespace = types.ModuleType("page")
         sys.modules["page"] = self.namespace
 
     def block(self, block: Block) -> None:
         if block.is_output:
-            # "..." stands for what differs between versions of Triton.
-            expected = re.escape(block.text.strip()).replace(re.escape("..."), ".*")
-            if not re.fullmatch(expected, self.printed.strip()):
+            if not _matches(block.text, self.printed):
                 self.changed[block] = self.printed.strip() + "\n"
         elif block.raises:
             self.printed = self._plain(str(self._error(block)))
+            self.messages[self._heading(block)] = self.printed
         else:
             self.printed = self._plain(self._do(block) or "")
+
+    def _heading(self, block: Block) -> str:
+        above = self.page.path.read_text().splitlines()[: block.line]
+        return next((line for line in reversed(above) if line.startswith("### ")), "")
 
     def _error(self, block: Block) -> BaseException:
         try:
@@ -128,7 +167,7 @@ class Run:
         text = text.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
         text = re.sub(r"\.blocks/\w+_(\d+)\.py(?::(\d+))?", _in_block, text)
         text = re.sub(rf"{tempfile.gettempdir()}/opforge-[\w-]+", "/tmp/opforge", text)
-        text = text.replace(sys.executable, "python")
+        text = re.sub(rf"{ROOT}/src/|LD_PRELOAD=\S+ ?", "", text.replace(sys.executable, "python"))
         # What torch adds to an error of a node that it traces.
         return text.partition("\n\nWhile executing %")[0]
 
