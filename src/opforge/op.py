@@ -609,6 +609,7 @@ def is_op(value: Any) -> bool:
 def unregister(op: Any) -> None:
     """Remove an op: its name is free again, and its old handles raise when called.
 
-    Calls that other threads are in end first, if they take no longer than 5 seconds.
+    No other thread may be in a call of it: torch frees what such a call reads.
     """
-    registry.retire(registry.get(op), "unregistered")
+    with registry.lock:
+        registry.remove(registry.get(op), "unregistered")

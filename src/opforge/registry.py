@@ -113,7 +113,7 @@ class Registry:
             self.remove(old, "replaced by its source")
             yield None
         else:
-            with self._without_calls(old):
+            with _compat.waiting(old.overload, self._lock):
                 try:
                     yield old.registration.hand_on()
                 except BaseException:
@@ -122,7 +122,7 @@ class Registry:
 
     def amend(self, entry: Entry, definition: Definition) -> None:
         """Give an op other kernels and rules; calls that begin meanwhile wait."""
-        with self.lock, self._without_calls(entry):
+        with self.lock, _compat.waiting(entry.overload, self._lock):
             self._tell("amending", entry)
             try:
                 entry.registration.amend(definition)
@@ -130,13 +130,6 @@ class Registry:
                 self.remove(entry, "not amended")
                 raise
             self._tell("amended", entry)
-
-    @contextlib.contextmanager
-    def _without_calls(self, entry: Entry) -> Iterator[None]:
-        """Let new calls wait, and those that have begun end: they would find no kernel."""
-        with _compat.waiting(entry.overload, self._lock):
-            entry.registration.wait_for_calls()
-            yield
 
     def _refuse_other(self, old: Entry, new: Definition) -> None:
         if not _redefines(old, new.fn):
@@ -171,18 +164,6 @@ class Registry:
                 self._plain.pop(id(entry.handle), None)
             else:
                 self._by_name.pop(entry.name, None)
-
-    def retire(self, entry: Entry, why: str) -> None:
-        """Remove an op once the calls that other threads are in have ended.
-
-        Before the lock is taken, because a call may need it to end.
-        """
-        if entry.registered is not None:
-            entry.registered.end_calls(why)
-        with self.lock:
-            # Another thread may have been faster, and the name may be that of another op by now.
-            if self._plain.get(id(entry.handle)) is entry or self._by_name.get(entry.name) is entry:
-                self.remove(entry, why)
 
     def _tell(self, event: Event, entry: Entry) -> None:
         for watcher in self.watchers:

@@ -383,29 +383,6 @@ def test_a_source_that_cannot_be_registered_leaves_nothing_behind(loading, stand
         held(X, X)
 
 
-def test_threads_call_while_the_source_takes_over(loading, register, standin):
-    loading()
-    failed, barrier = [], threading.Barrier(4)
-
-    def call(seed):
-        x = torch.full((4, 5), float(seed), requires_grad=seed == 1)
-        barrier.wait()
-        try:
-            for _ in range(40):
-                torch.testing.assert_close(torch.ops.demo.add(x, x).detach(), 2 * x.detach())
-        except BaseException as error:  # noqa: BLE001 - the main thread looks
-            failed.append(error)
-
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    barrier.wait()
-    register(backward=demo_source.add_backward, setup_context=demo_source.save)
-    for thread in threads:
-        thread.join()
-    assert failed == []
-
-
 def test_rules_that_come_late_leave_the_library_in_place(loading, register, standin):
     add = register()
     loading()

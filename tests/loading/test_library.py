@@ -3,7 +3,6 @@
 import inspect
 import shutil
 import subprocess
-import threading
 
 import minisign
 import pytest
@@ -262,31 +261,6 @@ def test_a_library_that_was_built_again_is_not_mixed_with_the_first(dist, standi
         with pytest.raises(StaleLibrary, match=r"libloaded\.so was rebuilt after"):
             opforge.load(file, host_memory=True, adapter=False)
         ops.close()
-
-
-def test_close_lets_calls_end(loading, standin):
-    ops = loading()
-    torch.ops.demo.add(X, X)
-    entered, go_on, results = threading.Event(), threading.Event(), []
-    run = standin.execute
-
-    def slowly(launched):
-        entered.set()
-        assert go_on.wait(5)
-        run(launched)
-
-    standin.execute = slowly
-    caller = threading.Thread(target=lambda: results.append(torch.ops.demo.add(X, X)))
-    closer = threading.Thread(target=ops.close)
-    caller.start()
-    assert entered.wait(5)
-    closer.start()
-    closer.join(0.1)
-    assert closer.is_alive()
-    go_on.set()
-    caller.join()
-    closer.join()
-    torch.testing.assert_close(results, [2 * X])
 
 
 def test_two_libraries_with_one_operator_are_refused(loading, dist, tmp_path):

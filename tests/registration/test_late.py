@@ -1,7 +1,6 @@
 """Rules that an op gets after its decoration, as the object that `custom_op` returns."""
 
 import dataclasses
-import threading
 
 import pytest
 import torch
@@ -502,28 +501,3 @@ def test_a_body_in_a_kernels_place_is_named_as_the_body(op_name):
         refused = pytest.raises(opforge.errors.WrongReturn, match="the body returned")
         with op.set_kernel_enabled("cpu", enabled=False), refused:
             op(torch.ones(1))
-
-
-def test_a_rule_waits_for_calls_that_other_threads_are_in(op_name):
-    # Between two kernels they would find none.
-    begun, may_end, found = threading.Event(), threading.Event(), []
-
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        begun.set()
-        may_end.wait(4)
-        return x * 2
-
-    x = torch.ones(2)
-    call = threading.Thread(target=lambda: found.append(op(x)))
-    rule = threading.Thread(target=lambda: op.register_kernel("cpu")(lambda x: x * 3))
-    call.start()
-    assert begun.wait(4)
-    rule.start()
-    rule.join(0.2)
-    assert rule.is_alive()
-    may_end.set()
-    call.join()
-    rule.join()
-    torch.testing.assert_close(found, [x * 2])
-    torch.testing.assert_close(op(x), x * 3)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         operators,
         pointer_writes,
         printing,
-        running,
         saved,
         settings,
         tma,

@@ -279,17 +279,12 @@ class _Waiting:
         self._lock = lock
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        pass_through(self._lock)
+        with self._lock:
+            pass
         return self.op(*args, **kwargs)
 
     def __hash__(self) -> int:
         return hash(self.op)
-
-
-def pass_through(lock: Any) -> None:
-    """A function of its own, so that a thread that waits here can be told by its stack."""
-    with lock:
-        pass
 
 
 def overload_of(op: Any) -> Any | None:

@@ -23,7 +23,7 @@ from . import patches
 # What the modules of this package are for; the other ones serve all of these.
 FEATURES = {
     "operators": (
-        "device", "dispatcher", "fakes", "operators", "process_state", "running", "saved",
+        "device", "dispatcher", "fakes", "operators", "process_state", "saved",
         "transforms",
     ),
     "direct calls": ("guards",),

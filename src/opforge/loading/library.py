@@ -208,15 +208,13 @@ class Loaded:
     def close(self) -> None:
         """Take the implementations out of torch, and the operators that have no source.
 
-        Calls that are under way end first, if they take no longer than 5 seconds, and those that
-        begin meanwhile wait. Torch cannot hold back calls that C++ makes.
+        No call of one may be under way in another thread: torch frees what it reads.
         """
         from .attach import withdraw
-        from .closing import without_calls
 
-        # Before locks are taken, because a call may need them to end.
-        with without_calls(self._services.values()), _lock:
-            withdraw(self._services)
+        services = self._services
+        with _lock:
+            withdraw(services)
             self._is_closed = True
             _loaded.pop(self.file, None)
 

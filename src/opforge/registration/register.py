@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,8 +29,6 @@ from .vmap import make_vmap_kernel
 
 # What runs instead of the body, by device type; None for all others that the body is not for.
 DeviceKernels = Mapping[str | None, Callable[..., Any]]
-# Seconds to wait for the calls of other threads before an op is removed.
-PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -164,39 +161,12 @@ class Registration:
 
     def undo(self, why: str) -> None:
         """Remove the op; handles that are still held raise instead of reading freed memory."""
-        self.end_calls(why)
+        self._ended = True
+        self._end_direct_calls()
+        self._refuse_calls(why)
         self.defined.destroy()
         self.generated.forget()
         self.definition.transparency.forget()
-
-    def end_calls(self, why: str) -> None:
-        """Let new calls raise, and those that other threads are in end: they read what is freed."""
-        if not self._ended:
-            self._ended = True
-            self._end_direct_calls()
-            self._refuse_calls(why)
-        self.wait_for_calls()
-
-    def wait_for_calls(self) -> None:
-        """Let the calls end that other threads are in."""
-        _compat.running.wait_while(self.is_called_elsewhere, PATIENCE)
-
-    @contextlib.contextmanager
-    def without_calls(self, gate: _compat.running.Gate) -> Iterator[None]:
-        """Let new calls wait for a gate to open."""
-        with _compat.waiting(self.overload, gate):
-            self._call_by(self.overload)
-            try:
-                yield
-            finally:
-                self._call_by(_compat.raw_call(self.overload))
-
-    def is_called_elsewhere(self) -> bool:
-        """Whether another thread is in a call of the op."""
-        namespaces = [each.namespace for each in (self.generated, *self.device_kernels.values())]
-        if self.handle is not self.overload:
-            namespaces.append(self.handle.__globals__)
-        return _compat.running.is_called_elsewhere(self.overload, namespaces)
 
     def _refuse_calls(self, why: str) -> None:
         name, location = self.definition.name, self.definition.location
@@ -228,7 +198,7 @@ class Registration:
         return self._without_kernels()
 
     def amend(self, definition: Definition) -> None:
-        """Replace everything but the schema and the handle; calls that are under way end."""
+        """Replace everything but the schema and the handle."""
         self._end_direct_calls()
         # The overload itself waits, its C++ function would not.
         self._call_by(self.overload)
