@@ -1,10 +1,12 @@
-"""What opforge decided about an op, as text for a person."""
+"""What opforge decided about an op: its `OpInfo`, and text for a person."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from . import _compat
 from .model import (
     LAUNCHED,
     MENTIONED,
@@ -17,9 +19,10 @@ from .model import (
     Node,
     OpInfo,
     Parameter,
+    Reading,
 )
 from .notebook import html_table
-from .registration.register import Definition
+from .registration.register import Definition, Registration
 from .tuning.interpreted import unmeasured
 from .tuning.use import rows_of
 
@@ -196,3 +199,39 @@ def _node(node: Node) -> list[str]:
 
 def _default(value: Any) -> str:
     return "" if value is MISSING else f" = {value!r}"
+
+
+def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:
+    """For a function that stays unknown to torch."""
+    return OpInfo(
+        name=name,
+        mode=reading.decision.mode,
+        reason=reading.decision.reason,
+        location=location,
+        kernels=reading.body.kernels,
+        unresolved=(*reading.body.unresolved, *reading.body.unbound),
+        nested_ops=reading.body.nested_ops,
+    )
+
+
+def info_of_definition(definition: Definition) -> OpInfo:
+    """For an op that could be registered."""
+    reading, lowered = definition.transparency.reading, definition.lowered
+    return replace(
+        info_of_reading(definition.name, definition.location, reading),
+        schema=definition.name + lowered.schema,
+        path=lowered.path,
+        fake_source=definition.fake.source,
+        kernels=definition.transparency.kernels,
+        notes=lowered.notes,
+        backward_kernels=definition.transparency.backward_kernels,
+    )
+
+
+def info_of_registration(registration: Registration) -> OpInfo:
+    return replace(
+        info_of_definition(registration.definition),
+        schema=_compat.schema_text(registration.overload),
+        overload=registration.overload,
+        native="; ".join(registration.backends.values()),
+    )

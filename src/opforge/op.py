@@ -20,19 +20,19 @@ from . import _compat
 from .after_triton import after_import
 from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
-from .analysis.signature.annotations import user_scope
-from .analysis.signature.parameter_tree import parameter_kinds, read_signature
-from .analysis.signature.schema import read_schema
-from .describe import info_of_definition, info_of_reading, info_of_registration
+from .analysis.signature import parameter_kinds, read_schema, read_signature, user_scope
 from .errors import BadDeclaration, BadOption, BadSignature, OpforgeError, WrongArgument
-from .explain import Explanation, explain_function, explain_op
-from .lowering.given import lower_given
-from .lowering.lenient import lenient
-from .lowering.plan import lower, mutated_names
-from .lowering.returned import return_mutated
+from .explain import (
+    Explanation,
+    explain_function,
+    explain_op,
+    info_of_definition,
+    info_of_reading,
+    info_of_registration,
+)
+from .lowering.plan import lenient, lower, lower_given, mutated_names, return_mutated
 from .model import OPFORGE, Dialect, Discovery, Lowered, Mode, OpInfo, Reading
 from .naming import check_name, default_name
-from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.late import (
@@ -43,9 +43,8 @@ from .registration.late import (
     read_device_types,
 )
 from .registration.register import Definition, DeviceKernels, Registration, register
-from .registration.sharding import register_sharding
+from .registration.rules import check_vmap, read_autocast, register_sharding
 from .registration.transparent import Transparency
-from .registration.vmap import check_vmap
 from .registry import Entry, registry, running_pass
 from .typed import Typed
 
@@ -364,7 +363,6 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
             reader.again,
             first=reading,
             sources=(fn, *reader.callbacks),
-            all_mutated=options.mutates_args == "unknown",
         ),
         backward=options.backward,
         setup_context=options.setup_context,

@@ -206,7 +206,7 @@ def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
     packets = () if _others_of(overload) else (overload.overloadpacket,)
     for handle in (overload, *packets):
         patches.install_for_good(
-            patches.UNREGISTERED.by("_op", lambda op: _Dead(raise_dead, hash(op)), handle)
+            patches.UNREGISTERED.by("_op", lambda op: _InFront.of(raise_dead, op), handle)
         )
 
 
@@ -243,7 +243,10 @@ def is_waited_for(overload: Any) -> bool:
 
 
 class _InFront(functools.partial[Any]):
-    """Stands in for an overload's C++ function, and keeps its hash; a partial costs no frame."""
+    """Stands in for an overload's C++ function, and keeps its hash, which OpOverload uses.
+
+    A partial costs no frame.
+    """
 
     hashed: int
 
@@ -255,20 +258,6 @@ class _InFront(functools.partial[Any]):
 
     def __hash__(self) -> int:
         return self.hashed
-
-
-class _Dead:
-    """Stands in for an overload's C++ function, and keeps its hash, which OpOverload uses."""
-
-    def __init__(self, raise_dead: Callable[..., Any], hashed: int) -> None:
-        self._raise_dead = raise_dead
-        self._hashed = hashed
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        return self._raise_dead()
-
-    def __hash__(self) -> int:
-        return self._hashed
 
 
 class _Waiting:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from ..analysis.signature.annotations import user_scope
-from ..analysis.signature.parameter_tree import read_signature
+from ..analysis.signature import read_signature, user_scope
 from ..cli_targets import users_own
 from ..errors import BadOption
 from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature

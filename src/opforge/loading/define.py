@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..describe import info_of_registration
-from ..explain import explain_op
-from ..lowering.given import lower_given
+from ..explain import explain_op, info_of_registration
+from ..lowering.plan import lower_given
 from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.interface import Op
 from ..registration.fake import FakeRule

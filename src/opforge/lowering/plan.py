@@ -1,4 +1,4 @@
-"""Parameter tree -> flat signature and schema.
+"""Parameter tree -> flat signature and schema, and a schema that the user wrote -> the same.
 
 original   (q: Tensor, cfg: AttnCfg, mode: Literal['a', 'b'] = 'a') -> Tensor
 lowered    (Tensor q, float cfg__scale, bool cfg__causal, str mode="a") -> Tensor
@@ -7,12 +7,17 @@ lowered    (Tensor q, float cfg__scale, bool cfg__causal, str mode="a") -> Tenso
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ..errors import BadDeclaration, BadOption
+from ..errors import BadDeclaration, BadOption, BadSignature
 from ..model import (
     MISSING,
+    Field,
     FlatArgument,
     Leaf,
     Lowered,
@@ -20,11 +25,12 @@ from ..model import (
     Parameter,
     Record,
     Signature,
+    fits_int64,
+    flat_width,
     leaves_of,
     lowered_name,
 )
 from .codegen import PREFIX, starred
-from .defaults import flatten_default, schema_text
 
 
 def lower(signature: Signature, mutates_args: str | Iterable[str] = ()) -> Lowered:
@@ -245,3 +251,319 @@ def _arguments_text(arguments: Sequence[FlatArgument]) -> str:
         default = f"={argument.default_text}" if argument.default_text else ""
         parts.append(f"{kind} {argument.name}{default}")
     return ", ".join(starred(parts, arguments))
+
+
+_WORDS = {"Layout": "strided", "MemoryFormat": "contiguous_format"}
+_TORCH_KINDS = {
+    "ScalarType": "dtype",
+    "Device": "device",
+    "Layout": "layout",
+    "MemoryFormat": "memory_format",
+}
+
+
+def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
+    """A parameter's or field's default as one encoded value per flat argument of its node."""
+    if isinstance(node, Leaf):
+        return [_encode(node, value, parameter)]
+    if value is MISSING:
+        flags = [MISSING] if node.optional else []
+        return flags + [
+            v for f in node.fields for v in flatten_default(f.node, f.default, parameter)
+        ]
+    if value is None:
+        if not node.optional:
+            raise _misfit(parameter, value, f"{node.cls.__name__}", f"{node.cls.__name__} | None")
+        return [False, *[None] * (flat_width(node) - 1)]
+    flat: list[Any] = [True] if node.optional else []
+    for item, part in zip(node.fields, _parts(node, value, parameter), strict=True):
+        flat += flatten_default(item.node, part, parameter)
+    return flat
+
+
+def schema_text(leaf: Leaf, value: Any) -> str | None:
+    """An encoded default in the schema language, or None where it cannot spell the value."""
+    if value is None:
+        return "None"
+    if leaf.container:
+        # `int[]? a=[1]`, `str[] a=[]` and `Tensor?[] a=[]` do not parse.
+        if (
+            leaf.optional
+            or leaf.element_optional
+            or leaf.base not in ("SymInt", "int", "float", "bool")
+        ):
+            return None
+        words = [_word(leaf.base, v) for v in value]
+        return None if None in words else f"[{', '.join(w for w in words if w)}]"
+    return _word(leaf.base, value)
+
+
+def _word(base: str, value: Any) -> str | None:
+    if base == "str":
+        return _quoted(value)
+    if base == "Device":
+        return f'"{value}"'
+    if base == "ScalarType":
+        return str(value).removeprefix("torch.")
+    if base in _WORDS:
+        return _WORDS[base] if str(value) == f"torch.{_WORDS[base]}" else None
+    if isinstance(value, bool) and base in ("bool", "Scalar"):
+        return str(value)
+    if isinstance(value, complex):
+        return None
+    if base in ("SymInt", "int"):
+        return str(int(value))
+    if isinstance(value, float):
+        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default. torch's
+        # parser refuses subnormal numbers.
+        plain_zero = value == 0 and math.copysign(1, value) > 0
+        normal = math.isfinite(value) and abs(value) >= sys.float_info.min
+        return repr(value) if normal or plain_zero else None
+    return str(value)
+
+
+def _quoted(text: str) -> str | None:
+    if any(ord(c) < 32 and c not in "\n\t" for c in text):
+        return None
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    )
+    return f'"{escaped}"'
+
+
+def _encode(leaf: Leaf, value: Any, parameter: str) -> Any:
+    if value is MISSING:
+        return MISSING
+    wanted = leaf.base + ("[]" if leaf.container else "")
+    if value is None:
+        if leaf.optional:
+            return None
+        raise _misfit(parameter, value, wanted, "X | None")
+    if not leaf.container:
+        return _encode_one(leaf, value, parameter)
+    if not isinstance(value, (list, tuple)):
+        raise _misfit(parameter, value, wanted, "a list")
+    return [
+        None if v is None and leaf.element_optional else _encode_one(leaf, v, parameter)
+        for v in value
+    ]
+
+
+def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
+    if leaf.codec is not None:
+        if leaf.codec.cls is None:
+            if value in leaf.codec.values and type(value) in {type(v) for v in leaf.codec.values}:
+                return value
+        elif isinstance(value, leaf.codec.cls) or value in [m.value for m in leaf.codec.values]:
+            return leaf.codec.encode(value)
+        allowed = ", ".join(repr(v) for v in leaf.codec.values)
+        raise _misfit(parameter, value, f"one of {allowed}", allowed)
+    if not _fits(leaf.base, value):
+        raise _misfit(parameter, value, leaf.base, _example(leaf.base))
+    if leaf.base in ("SymInt", "int"):
+        return int(value)
+    return float(value) if leaf.base == "float" else value
+
+
+def _fits(base: str, value: Any) -> bool:
+    if base in ("SymInt", "int"):
+        return isinstance(value, int) and fits_int64(value)
+    if base == "float":
+        return isinstance(value, (int, float))
+    if base == "bool":
+        return isinstance(value, bool)
+    if base == "str":
+        return isinstance(value, str)
+    if base == "Scalar":
+        return isinstance(value, (int, float, complex))
+    if base == "Device" and isinstance(value, str):
+        return True
+    return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
+
+
+def _parts(node: Record, value: Any, parameter: str) -> list[Any]:
+    if node.kind == "tuple":
+        if not isinstance(value, (tuple, list)) or len(value) != len(node.fields):
+            raise _misfit(parameter, value, f"a tuple of {len(node.fields)}", "such a tuple")
+        return list(value)
+    fits = node.duck and all(hasattr(value, item.name) for item in node.fields)
+    if type(value) is not node.cls and not fits:
+        raise _misfit(parameter, value, node.cls.__name__, f"an instance of {node.cls.__name__}")
+    return [getattr(value, item.name) for item in node.fields]
+
+
+def _example(base: str) -> str:
+    if base == "Tensor":
+        return "Optional[Tensor] = None, and make the tensor in the body"
+    return f"a default of type {_TORCH_KINDS.get(base, base).replace('SymInt', 'int')}"
+
+
+def _misfit(parameter: str, value: Any, wanted: str, fix: str) -> BadSignature:
+    return BadSignature(
+        f"the default {value!r} cannot be represented as {wanted}",
+        parameter=parameter,
+        found=type(value).__name__,
+        fix=f"use {fix}",
+    )
+
+
+def lower_given(
+    schema: str,
+    kinds: Mapping[str, str],
+    arguments: Sequence[tuple[str, str, bool, bool, bool]],
+    defaults: Mapping[str, Any],
+    returns: Sequence[str],
+) -> Lowered:
+    """`kinds`: parameter name -> kind; `arguments` and `returns` as torch parsed them.
+
+    An argument and a parameter belong together by their place, and may differ in their names.
+    The op is called by the argument's, so that is the leaf's; the parameter keeps its own.
+    """
+    _refuse_others(arguments, kinds)
+    flat, parameters = [], []
+    for (name, printed, has_default, keyword_only, mutated), own in zip(
+        arguments, kinds, strict=True
+    ):
+        leaf = _leaf(name, printed)
+        default = defaults[name] if has_default else MISSING
+        parameters.append(Parameter(own, kinds[own], leaf, default))
+        flat.append(
+            FlatArgument(
+                name,
+                own,
+                leaf.schema_type(),
+                leaf,
+                default,
+                keyword_only=keyword_only,
+                mutated=mutated,
+            )
+        )
+    leaves = [
+        _leaf("return" if len(returns) == 1 else f"return.{i}", r) for i, r in enumerate(returns)
+    ]
+    node: Node | None = leaves[0] if len(leaves) == 1 else None
+    if len(leaves) > 1:
+        node = Record(
+            "return", "tuple", tuple, tuple(Field(str(i), leaf) for i, leaf in enumerate(leaves))
+        )
+    return Lowered(Signature(tuple(parameters), node), tuple(flat), tuple(leaves), schema, "direct")
+
+
+def _refuse_others(
+    arguments: Sequence[tuple[str, str, bool, bool, bool]], kinds: Mapping[str, str]
+) -> None:
+    """Refuse a schema that does not fit the parameters."""
+    names = [a[0] for a in arguments]
+    renamed = [
+        keyword_only or kinds[own] == "keyword-only"
+        for (name, _, _, keyword_only, _), own in zip(arguments, kinds, strict=False)
+        if name != own
+    ]
+    if len(names) != len(kinds) or any(renamed):
+        raise BadDeclaration(
+            "the schema's arguments do not match the function's parameters",
+            found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
+            fix="one argument per parameter, in the same order; keyword-only ones keep their names",
+        )
+
+
+def _leaf(path: str, printed: str) -> Leaf:
+    """A leaf from a type as torch prints it: `Optional[List[Tensor]]`."""
+    optional, inner = _peel("Optional", printed)
+    listed, inner = _peel("List", inner)
+    element_optional = False
+    if listed:
+        element_optional, inner = _peel("Optional", inner)
+    return Leaf(path, inner, optional, "list" if listed else "", element_optional)
+
+
+def _peel(wrapper: str, printed: str) -> tuple[bool, str]:
+    match = re.fullmatch(rf"{wrapper}\[(.*)\]", printed)
+    return (True, match[1]) if match else (False, printed)
+
+
+def return_mutated(lowered: Lowered, tag: str, *, is_given: bool = False) -> Lowered:
+    """The same op, whose schema says that it returns the arguments that it mutates.
+
+    `is_given`: the user wrote the schema, so it stays as it is.
+    """
+    mutated = _mutated_in_place(lowered) if tag == "inplace" else _mutated_outs(lowered)
+    returns = lowered.signature.returns
+    plain = isinstance(returns, Leaf) or (returns is not None and returns.kind == "tuple")
+    if (
+        not plain
+        or len(lowered.returns) != len(mutated)
+        or not all(map(_is_tensor, lowered.returns))
+    ):
+        what = ", ".join(a.name for a in mutated)
+        raise BadOption(
+            f"an op with torch.Tag.{tag} returns the tensors that it mutates: {what}",
+            found="-> (" + ", ".join(leaf.schema_type() for leaf in lowered.returns) + ")",
+            fix=f"annotate -> {'Tensor' if len(mutated) == 1 else 'a tuple of tensors'}, "
+            f"and return {what}",
+        )
+    if lowered.path == "flattened":
+        raise BadOption(
+            f"torch.Tag.{tag} needs parameters that a schema can express as they are",
+            found=lowered.schema,
+            fix="remove the tag and the returned tensor; mutates_args alone says what is mutated",
+        )
+    names = tuple(a.name for a in mutated)
+    schema = lowered.schema if is_given else schema_of(lowered.arguments, lowered.returns, names)
+    return replace(lowered, schema=schema, returned=names)
+
+
+def _mutated_in_place(lowered: Lowered) -> tuple[FlatArgument, ...]:
+    first = lowered.arguments[:1]
+    if not first or first != lowered.mutated or not _is_plain(first[0]) or first[0].keyword_only:
+        raise BadOption(
+            "torch.Tag.inplace is for an op whose first parameter is a tensor and all that it "
+            "mutates",
+            found=f"mutates {[a.path for a in lowered.mutated]}",
+            fix="mutates_args must name the first parameter and no other, or remove the tag",
+        )
+    return first
+
+
+def _mutated_outs(lowered: Lowered) -> tuple[FlatArgument, ...]:
+    mutated = lowered.mutated
+    if not mutated or not all(_is_plain(a) and _is_keyword_only(lowered, a) for a in mutated):
+        raise BadOption(
+            "torch.Tag.out is for an op that mutates keyword-only tensors and nothing else",
+            found=f"mutates {[a.path for a in mutated]}",
+            fix="def op(x: Tensor, *, out: Tensor) -> Tensor, with mutates_args=['out']; or remove "
+            "the tag",
+        )
+    return mutated
+
+
+def _is_keyword_only(lowered: Lowered, argument: FlatArgument) -> bool:
+    return any(p.name == argument.path and p.keyword_only for p in lowered.signature.parameters)
+
+
+def _is_plain(argument: FlatArgument) -> bool:
+    return argument.type == "Tensor"
+
+
+def _is_tensor(leaf: Leaf) -> bool:
+    return leaf.schema_type() == "Tensor"
+
+
+def lenient(signature: Signature) -> Signature:
+    """The same signature, with parameters that take more."""
+    parameters = (replace(p, node=_widen(p.node)) for p in signature.parameters)
+    return replace(signature, parameters=tuple(parameters))
+
+
+def _widen(node: Node) -> Node:
+    if isinstance(node, Record):
+        fields = tuple(replace(item, node=_widen(item.node)) for item in node.fields)
+        return replace(node, fields=fields, duck=node.kind == "dataclass")
+    return _passing_on(node)
+
+
+def _passing_on(leaf: Leaf) -> Leaf:
+    codec = leaf.codec
+    if codec is None or codec.cls is None or codec.passes_through or leaf.base != "str":
+        return leaf
+    return replace(leaf, codec=replace(codec, by="given")) if codec.by == "value" else leaf

@@ -1,12 +1,14 @@
-"""Autograd for an op with a backward: a lean `autograd.Function` per op.
+"""Autograd: ops with a backward record a lean `autograd.Function`, others a history that raises.
 
-`torch.library.register_autograd` builds a metadata object and redispatches on every call; here
-the Function's forward calls the body directly where no other kernel comes in between.
+`torch.library.register_autograd` builds a metadata object and redispatches on every call; here the
+Function's forward calls the body directly where no other kernel comes in between.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +17,31 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadGradient, BadOption, OpforgeError, WrongResult
-from ..lowering.gradients import flatten_gradients, fold_needs
-from ..model import FlatArgument, Leaf, Lowered, Signature
-from .callables import check_call
+from ..errors import (
+    BadGradient,
+    BadOption,
+    MissingBackward,
+    OpforgeError,
+    UnsupportedBody,
+    WrongResult,
+    WrongReturn,
+)
+from ..model import (
+    MISSING,
+    FlatArgument,
+    Leaf,
+    Lowered,
+    Node,
+    Parameter,
+    Record,
+    Signature,
+    flat_width,
+)
+from ..notebook import counted
+from .checks import CallChecks, Counts, expand, regroup, tensors_in
 from .generated import Generated
-from .lists import Counts, expand, regroup, tensors_in
+from .rules import check_call
+from .transparent import Transparency
 
 
 class AutogradRecorder:
@@ -326,3 +347,375 @@ def _fits(grad: Sequence[int], shape: Sequence[int]) -> bool:
         return False
     tail = grad[len(grad) - len(shape) :]
     return all(s in (g, 1) for g, s in zip(tail, shape, strict=True))
+
+
+def flatten_gradients(
+    signature: Signature,
+    result: Any,
+    option: str = "backward",
+    needed: Sequence[bool] | None = None,
+) -> list[Any]:
+    """Flatten what `backward` returned; a tensor list's gradients stay one list.
+
+    `option` is what the user's decorator calls `backward`.
+
+    `needed`, per parameter: where no gradient is, those of the last parameters may be left out if
+    these have defaults or are keyword-only. torch expects gradients of positional arguments that
+    were passed, and of no others.
+    """
+    parameters = signature.parameters
+    grads = result if type(result) is tuple else (result,)
+    if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
+        grads = (result,)
+    rest = slice(len(grads), None)
+    if grads and needed is not None and not any(needed[rest]) and _optional(parameters[rest]):
+        grads = (*grads, *(None for _ in parameters[rest]))
+    if len(grads) != len(parameters):
+        raise BadGradient(
+            f"{option} returned {counted(len(grads), 'gradient')}, but the op has "
+            f"{counted(len(parameters), 'parameter')}",
+            found="a list, which counts as one gradient; return a tuple"
+            if isinstance(result, list)
+            else None,
+            fix=f"return ({', '.join('grad_' + p.name for p in parameters)}), "
+            "with None where a parameter has no gradient",
+        )
+    flat: list[Any] = []
+    for parameter, grad in zip(parameters, grads, strict=True):
+        _flatten(parameter.node, grad, flat, own=False)
+    return flat
+
+
+def _optional(parameters: Sequence[Parameter]) -> bool:
+    return all(p.default is not MISSING or p.keyword_only for p in parameters)
+
+
+def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
+    """`own`: it is inside an instance of the user's class, whose other fields hold values."""
+    if isinstance(node, Leaf):
+        flat.append(_leaf(node, grad, own=own))
+        return
+    if node.optional:
+        flat.append(None)
+    if grad is None:
+        flat += [None] * (flat_width(node) - int(node.optional))
+        return
+    own = own or (not isinstance(grad, dict) and node.kind != "tuple")
+    for item, part in zip(node.fields, _parts(node, grad), strict=True):
+        _flatten(item.node, part, flat, own=own)
+
+
+def _leaf(leaf: Leaf, grad: Any, *, own: bool) -> Any:
+    if grad is None:
+        return None
+    if not leaf.is_tensor:
+        if own and not _is_tensor(grad):
+            return None
+        raise BadGradient(
+            f"backward returned a gradient for {leaf.schema_type()} {leaf.path}, "
+            "which is not differentiable",
+            parameter=leaf.path,
+            found=type(grad).__name__,
+            fix="return None there",
+        )
+    if not _is_tensor(grad) and not (leaf.container and isinstance(grad, (list, tuple))):
+        raise WrongReturn(
+            f"backward returned a {type(grad).__name__} as the gradient of {leaf.path}",
+            parameter=leaf.path,
+            fix="return a list of tensors or None" if leaf.container else "return a tensor or None",
+        )
+    return grad
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "requires_grad")
+
+
+def _parts(node: Record, grad: Any) -> list[Any]:
+    names = [item.name for item in node.fields]
+    if isinstance(grad, dict) and node.kind != "tuple":
+        unknown = [key for key in grad if key not in names]
+        if unknown:
+            close = difflib.get_close_matches(str(unknown[0]), names, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise BadGradient(
+                f"backward returned a gradient for {unknown[0]!r}, which is not a field of "
+                f"{node.cls.__name__}",
+                parameter=node.path,
+                fix=f"{hint}fields: {', '.join(names)}",
+            )
+        return [grad.get(name) for name in names]
+    if (
+        isinstance(grad, (tuple, list))
+        and (node.kind != "dataclass")
+        and type(grad) in (tuple, list, node.cls)
+    ):
+        if len(grad) != len(names):
+            raise BadGradient(
+                f"backward must return one gradient per element of {node.path}: "
+                f"expected {len(names)}, got {len(grad)}",
+                parameter=node.path,
+                fix="return None for elements that have no gradient",
+            )
+        return list(grad)
+    # A plain tuple or list has attributes too: `count` and `index`.
+    by_name = node.kind != "tuple" and not _is_tensor(grad) and type(grad) not in (tuple, list)
+    if by_name and any(hasattr(grad, n) for n in names):
+        return [getattr(grad, name, None) for name in names]
+    raise WrongReturn(
+        f"backward returned a {type(grad).__name__} for {node.path}",
+        parameter=node.path,
+        fix=f"return None, a {node.cls.__name__}, or a dict of fields"
+        if node.kind != "tuple"
+        else f"return None or a tuple of {len(names)}",
+    )
+
+
+def fold_needs(signature: Signature, flat: tuple[bool, ...]) -> tuple[bool, ...]:
+    """`needs_input_grad` per flat argument -> per parameter: true when any part needs one."""
+    folded, start = [], 0
+    for parameter in signature.parameters:
+        width = flat_width(parameter.node)
+        folded.append(any(flat[start : start + width]))
+        start += width
+    return tuple(folded)
+
+
+@dataclass
+class _UnrecordedCall:
+    """Passed as the Function's first argument."""
+
+    run: Callable[[], Any]
+    mutated: list[torch.Tensor]
+    raise_when_run: bool
+    outputs: Counts = field(default_factory=list)
+
+
+class Unrecorded:
+    """Runs an op without a backward if an input requires grad.
+
+    Outputs, and inputs that the op mutates, get a history that raises.
+    """
+
+    def __init__(self, transparency: Transparency, checks: CallChecks) -> None:
+        self.name = transparency.name
+        self.location = transparency.location
+        self.lowered = transparency.lowered
+        self.transparency = transparency
+        self.checks = checks
+        self.apply: Callable[..., Any] | None = None
+        # Autograd gets them flattened.
+        self.lists = any(leaf.container for leaf in self.lowered.returns)
+
+    def eager(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """What the kernel calls instead of the body: the kernel again, with grad disabled."""
+
+        def unrecorded(*args: Any, **kwargs: Any) -> Any:
+            run = functools.partial(_below_autograd, kernel, *args, **kwargs)
+            return self.record(run, args, kwargs, is_counted=True)
+
+        return unrecorded
+
+    def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The rule for FunctionalTensorMode, which sees the tensors that autograd tracks."""
+        below = self.transparency.traced
+        if self.transparency.seen_through() and not _compat.only_known_types(types):
+            return NotImplemented
+        if not self.needs_grad(args, kwargs):
+            return below(mode, op, types, args, kwargs)
+        if self.lowered.mutated:
+            # Nothing raises yet while AOTAutograd goes back through the op, so it comes to what was
+            # saved before and may have been written since. In eager nothing comes there.
+            values = (*args, *kwargs.values())
+            with mode:
+                _compat.saved.let_be_overwritten(
+                    (t for value in values for t in tensors_in(value)), self.overwritten
+                )
+        run = functools.partial(_below_autograd, below, mode, op, types, args, kwargs)
+        return self.record(run, args, kwargs, raise_when_run=True, is_counted=True)
+
+    def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel at functorch's key, around the one that torch has there."""
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            def run() -> Any:
+                # The level below has its own history.
+                with torch.enable_grad():
+                    return original(keyset, *args, **kwargs)
+
+            if _compat.forward_ad_open():
+                self.checks.refuse_tangents(*args, *kwargs.values())
+            if self.needs_grad(args, kwargs):
+                return self.record(run, args, kwargs)
+            out = original(keyset, *args, **kwargs)
+            # A level wraps what it gets anew, and a write to that would not be one to the argument.
+            return self.lowered.itself(out, args, kwargs)
+
+        return kernel
+
+    def subclassed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel at the Python key: a subclass calls the op again, on tensors without history.
+
+        Traces record by themselves; see `traced`.
+        """
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            run = functools.partial(original, keyset, *args, **kwargs)
+            if _compat.faking() or _compat.functionalizing() or not self.needs_grad(args, kwargs):
+                return run()
+            below = functools.partial(_below_autograd, run)
+            return self.record(below, args, kwargs, is_counted=True)
+
+        return kernel
+
+    def needs_grad(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if not _compat.grad_enabled():
+            return False
+        values = (*args, *kwargs.values())
+        return any(t.requires_grad for value in values for t in tensors_in(value))
+
+    def record(
+        self,
+        run: Callable[[], Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        raise_when_run: bool = False,
+        is_counted: bool = False,
+    ) -> Any:
+        """`is_counted`: the kernel at ADInplaceOrView has raised the mutated tensors' versions."""
+        if self.apply is None:
+            # Made on first use: building a class takes a tenth of a decoration.
+            self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
+        tensors: list[torch.Tensor] = []
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+            elif isinstance(value, (list, tuple)):
+                tensors += tensors_in(value)
+        mutated = self.mutated_tensors(args, kwargs) if self.lowered.mutated else []
+        call = _UnrecordedCall(run, mutated, raise_when_run)
+        if mutated and is_counted:
+            # A Function raises them, too.
+            with _compat.keeping_versions(mutated):
+                results = at_one_level(self.apply, call, *tensors)
+        else:
+            results = at_one_level(self.apply, call, *tensors)
+        returns = self.lowered.returns
+        if not returns:
+            return None
+        if self.lowered.returned:
+            return self.lowered.itself(None, args, kwargs)
+        if self.lists:
+            results = tuple(regroup(results, call.outputs))
+        return results[: len(returns)] if len(returns) > 1 else results[0]
+
+    def mutated_tensors(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        given = self.lowered.by_name(args, kwargs)
+        mutated: list[torch.Tensor] = []
+        for argument in self.lowered.mutated:
+            for tensor in tensors_in(given[argument.name]):
+                if tensor.requires_grad and tensor.is_leaf:
+                    raise UnsupportedBody(
+                        "the op mutates a leaf tensor that requires grad",
+                        parameter=argument.path,
+                        fix="call it under torch.no_grad(), or pass a clone",
+                    ).locate(self.name, self.location)
+                mutated.append(tensor)
+        return mutated
+
+    def forward(self, ctx: Any, call: _UnrecordedCall, *tensors: Any) -> Any:
+        ctx.opforge_shapes = shapes_of(tensors)
+        ctx.opforge_raise_when_run = call.raise_when_run
+        out = call.run()
+        returns = self.lowered.returns
+        # What is returned and mutated is an output once: autograd allows a view no second one.
+        if self.lowered.returned or not returns:
+            outputs: Sequence[Any] = ()
+        else:
+            outputs = out if len(returns) > 1 else (out,)
+        if self.lists:
+            outputs, call.outputs = expand(outputs)
+        if call.mutated:
+            ctx.mark_dirty(*call.mutated)
+        return (*outputs, *call.mutated)
+
+    def go_back(self, ctx: Any, *grads: Any) -> Any:
+        where = f"{self.name} ({self.location})"
+        mutates = bool(self.lowered.mutated)
+        if not ctx.opforge_raise_when_run:
+            raise missing_backward(where, mutates=mutates)
+        given = [g for g in grads if g is not None]
+        raises = raising_op("missing_backward")
+        return (None, *(raises(given, s, where, mutates) for s in ctx.opforge_shapes))
+
+    def overwritten(self, grads: list[torch.Tensor], saved: torch.Tensor) -> Any:
+        """In place of a saved tensor that was written: an error for gradients that are not zero."""
+        where = f"{self.name} ({self.location})"
+        if not grads:
+            return torch.zeros_like(saved)
+        made = raising_op("overwritten")(grads, saved.shape, where, True)
+        return made.to(saved.device, saved.dtype)
+
+
+def _below_autograd(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with _compat.below_autograd():
+        return fn(*args, **kwargs)
+
+
+def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
+    give = "give one: @opforge.op(..., backward=fn, setup_context=fn); or detach its inputs"
+    avoid = (
+        "an op that mutates cannot have one: call it under torch.no_grad() or on detached tensors"
+    )
+    return MissingBackward(
+        "autograd went backward through this op, which has no backward",
+        fix=avoid if mutates else give,
+        op=where,
+    )
+
+
+def _overwritten(where: str, *, mutates: bool) -> RuntimeError:
+    del mutates
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation after {where} was called. It was traced, so it is not known which one"
+    )
+
+
+_ERRORS = {"missing_backward": missing_backward, "overwritten": _overwritten}
+
+
+def define_raising_ops() -> None:
+    """Code that another process compiled and cached calls them without a trace in this one."""
+    for name in _ERRORS:
+        raising_op(name)
+
+
+@functools.cache
+def raising_op(name: str) -> Any:
+    """`opforge::missing_backward` and the like: a gradient when traced, an error when run.
+
+    A compiled backward also computes the gradients of unused outputs, as zeros. Zeros give zeros
+    whatever the op's derivative is, so only they do not raise.
+    """
+    schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
+    defined = _compat.define(f"opforge::{name}", schema)
+    library = defined.schema
+
+    def run(grads: list[Any], size: Any, where: str, mutates: Any) -> Any:
+        if any(bool(grad.any()) for grad in grads):
+            raise _ERRORS[name](where, mutates=mutates)
+        return grads[0].new_zeros(size)
+
+    def fake(grads: list[Any], size: Any, _where: str, _mutates: Any) -> Any:
+        return grads[0].new_empty(size)
+
+    library.impl(name, run, "CompositeExplicitAutograd")
+    _compat.register_fake(library, f"opforge::{name}", fake, "opforge")
+    _keep.append(library)
+    return defined.overload
+
+
+# torch removes an op together with the Library that defined it.
+_keep: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,6 @@ from torch.autograd import forward_ad
 from .. import _compat
 from ..errors import MissingBackward, WrongArgument, WrongResult, WrongReturn, warn
 from ..model import FlatArgument, Leaf, Lowered
-from .lists import tensors_in
 
 _RETURNED: dict[str, Any] = {
     "Tensor": torch.Tensor,
@@ -335,3 +335,35 @@ def _is_what_it_says(leaf: Leaf, item: Any) -> bool:
     if isinstance(item, bool):
         return leaf.base in ("bool", "Scalar")
     return isinstance(item, _RETURNED.get(leaf.base, object))
+
+
+Counts = list[int | None]
+
+
+def expand(values: Sequence[Any]) -> tuple[list[Any], Counts]:
+    """Flatten the tensor lists among the values; lists without a tensor stay as they are."""
+    expanded: list[Any] = []
+    counts: Counts = []
+    for value in values:
+        if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+            expanded += value
+            counts.append(len(value))
+        else:
+            expanded.append(value)
+            counts.append(None)
+    return expanded, counts
+
+
+def regroup(expanded: Sequence[Any], counts: Counts) -> list[Any]:
+    """The inverse of `expand`."""
+    values = iter(expanded)
+    return [next(values) if n is None else list(itertools.islice(values, n)) for n in counts]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of one argument: itself, its elements, or none."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [v for v in value if isinstance(v, torch.Tensor)]

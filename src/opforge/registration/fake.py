@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..lowering.plan import select_tensor
 from ..model import OPFORGE, Dialect, Leaf, Lowered
-from .lists import tensors_in
+from .checks import tensors_in
 
 Tensor = torch.Tensor
 Kinds = tuple[tuple[torch.dtype, str, int], ...]

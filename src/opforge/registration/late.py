@@ -8,35 +8,27 @@ def _(x, factor=2.0):
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from .. import _compat
 from ..errors import BadOption, ModeRefused, first_line
 from ..model import Lowered
-from .callables import check_call, names_of
-from .register import Definition, DeviceKernels, Registration
-
-log = logging.getLogger("opforge")
-
-
-class Amend(Protocol):
-    """Registers the op again with other options, and with kernels for device types."""
-
-    def __call__(self, *, device_kernels: DeviceKernels | None = None, **options: Any) -> None: ...
+from .register import Definition, Registration
+from .rules import check_call, names_of
 
 
 class LateRules:
     """What an op can be given afterwards.
 
-    Every rule has the signature of the op's own function, whatever its schema is.
+    Every rule has the signature of the op's own function, whatever its schema is. `amend` registers
+    the op again with other options, and with other `device_kernels`.
     """
 
-    def __init__(self, registration: Registration, amend: Amend) -> None:
+    def __init__(self, registration: Registration, amend: Callable[..., None]) -> None:
         self._registration = registration
         self._amend = amend
         self._disabled: set[str] = set()
@@ -102,13 +94,6 @@ class LateRules:
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002  # as in torch
         """Run the body instead of a kernel that was registered for a device type, or not."""
         before = device_type in self._disabled
-        name = self._registration.definition.name
-        if device_type not in self._registration.device_kernels:
-            action = "enable" if enabled else "disable"
-            log.warning("%s has no kernel of its own for %s to %s", name, device_type, action)
-        elif before != enabled:
-            state = "enabled" if enabled else "disabled"
-            log.warning("%s: its kernel for %s is already %s", name, device_type, state)
         self._set_disabled(device_type, disabled=not enabled)
         try:
             yield

@@ -15,17 +15,12 @@ from .. import _compat
 from ..errors import BadDeclaration, BadRegistration, warn
 from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
-from .autocast import make_autocast_kernel
-from .autograd import recorder_for, with_all_inputs
-from .direct import DirectCalls
-from .dispatch import COMPOSITE, PlainKeysets, listed_name
+from .autograd import Unrecorded, define_raising_ops, recorder_for, with_all_inputs
+from .direct import COMPOSITE, DirectCalls, PlainKeysets, listed_name
 from .fake import FakeRule
-from .generated import Generated
-from .kernels import KernelWriter, may_be_direct, write_inplace
-from .pytree import register_records
+from .generated import Generated, KernelWriter, may_be_direct, write_inplace
+from .rules import make_autocast_kernel, make_vmap_kernel, register_records
 from .transparent import Transparency
-from .unrecorded import Unrecorded, define_raising_ops
-from .vmap import make_vmap_kernel
 
 # What runs instead of the body, by device type; None for all others that the body is not for.
 DeviceKernels = Mapping[str | None, Callable[..., Any]]
@@ -67,14 +62,14 @@ class Registration:
 
     definition: Definition
     defined: _compat.DefinedOp
-    generated: Generated
-    handle: Any
+    # Whether a library that was loaded has defined the op.
+    is_from_library: bool = False
+    generated: Generated = field(init=False)
+    handle: Any = None
     # By device type; see `Definition.device_kernels`.
     device_kernels: dict[str | None, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict)
-    # Whether a library that was loaded has defined the op.
-    is_from_library: bool = False
     # None if every call goes through the dispatcher.
     direct: DirectCalls | None = None
     _ended: bool = False
@@ -171,7 +166,7 @@ class Registration:
     def _refuse_calls(self, why: str) -> None:
         name, location = self.definition.name, self.definition.location
 
-        def raise_dead() -> None:
+        def raise_dead(*_args: Any, **_kwargs: Any) -> None:
             raise BadRegistration(
                 f"this handle is stale: the op was {why}",
                 fix="use the new handle, or register the op again",
@@ -202,12 +197,47 @@ class Registration:
         self._end_direct_calls()
         # The overload itself waits, its C++ function would not.
         self._call_by(self.overload)
-        amended = register(definition, self._without_kernels(), self)
-        self.definition, self.defined = definition, amended.defined
-        self.generated, self.device_kernels = amended.generated, amended.device_kernels
-        self.direct = amended.direct
-        self.generated.in_first_call = self.begin_direct_calls
+        self.defined = self._without_kernels()
+        self.definition = definition
+        self.install(amends=True)
         self._call_by(_compat.raw_call(self.overload))
+
+    def install(self, *, amends: bool = False) -> None:
+        """Put the op's kernels into torch; `amends`: in place of others, for the same handle."""
+        definition, defined, lowered = self.definition, self.defined, self.definition.lowered
+        files = self.generated.files if amends else None
+        generated = Generated(definition.name, definition.location, lowered, files)
+        completes = amends or self.is_from_library
+        installer = _Installer(definition, defined, generated, completes=completes)
+        try:
+            self.device_kernels = installer.install()
+            if not completes:
+                # A library that is loaded has kernels in C++, which this would slow down.
+                _compat.dispatch_from_python(defined.overload)
+            if not amends:
+                self.handle = _handle(definition, generated, defined.overload)
+        except BaseException:
+            defined.destroy()
+            generated.forget()
+            raise
+        self.generated = generated
+        for node in (*(p.node for p in lowered.signature.parameters), lowered.signature.returns):
+            register_records(node)
+        self.direct = None
+        # torch itself is as quick with a kernel that its C++ finds at once.
+        at_once = _compat.is_dispatched_from_python(defined.overload) and not (
+            definition.backward or lowered.mutated
+        )
+        # Calls of a library that is loaded come to its C++.
+        if not (self.is_from_library or at_once or definition.views) and may_be_direct(lowered):
+            self.direct = DirectCalls(
+                generated,
+                defined.overload,
+                installer.writer,
+                definition.body_keys,
+                definition.autocast,
+            )
+            generated.in_first_call = self.begin_direct_calls
 
     def choose_kernel(self, device_type: str, *, own: bool) -> None:
         """Let a device's own kernel run, if it has one, or the op's body in its place."""
@@ -237,56 +267,19 @@ _KEYS = (
 )  # fmt: skip
 
 
-def register(
-    definition: Definition,
-    known: _compat.DefinedOp | None = None,
-    amended: Registration | None = None,
-) -> Registration:
+def register(definition: Definition, known: _compat.DefinedOp | None = None) -> Registration:
     """Define the op, or complete one of which torch already knows the schema.
 
-    `amended` is what the op was until now; its handle stays. A failure leaves nothing behind.
+    A failure leaves nothing behind.
     """
-    name, lowered = definition.name, definition.lowered
-    if amended is None and not lowered.returns and not lowered.mutated:
+    if not definition.lowered.returns and not definition.lowered.mutated:
         warn(_dropped(definition))
     try:
         defined = known or _define(definition)
     except (RuntimeError, ValueError) as error:
-        raise _not_defined(name, lowered.schema, error) from error
-    files = None if amended is None else amended.generated.files
-    generated = Generated(name, definition.location, lowered, files)
-    # Kernels that somebody registered for an op that torch already knew; they stay.
-    taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
-    writer = _writer(definition)
-    try:
-        device_kernels = _install(definition, generated, defined, taken, writer)
-        if known is None:
-            # A library that is loaded has kernels in C++, which this would slow down.
-            _compat.dispatch_from_python(defined.overload)
-        if amended is None:
-            handle = _handle(definition, generated, defined.overload)
-        else:
-            handle = amended.handle
-    except BaseException:
-        defined.destroy()
-        generated.forget()
-        raise
-    nodes = [p.node for p in lowered.signature.parameters]
-    for node in (*nodes, lowered.signature.returns):
-        register_records(node)
-    registration = Registration(definition, defined, generated, handle, device_kernels)
-    # Calls of a library that is loaded come to its C++.
-    by_library = known is not None if amended is None else amended.is_from_library
-    registration.is_from_library = by_library
-    # torch itself is as quick with a kernel that its C++ finds at once.
-    at_once = _compat.is_dispatched_from_python(defined.overload) and not (
-        definition.backward or lowered.mutated
-    )
-    if not (by_library or at_once or definition.views) and may_be_direct(lowered):
-        registration.direct = DirectCalls(
-            generated, defined.overload, writer, definition.body_keys, definition.autocast
-        )
-        generated.in_first_call = registration.begin_direct_calls
+        raise _not_defined(definition.name, definition.lowered.schema, error) from error
+    registration = Registration(definition, defined, is_from_library=known is not None)
+    registration.install()
     return registration
 
 
@@ -306,239 +299,213 @@ def _define(definition: Definition) -> _compat.DefinedOp:
     return defined.with_other_kernels()
 
 
-def _writer(definition: Definition) -> KernelWriter:
-    return KernelWriter(
-        guarded=definition.backward is None,
-        verified=definition.fake.given is None,
-        views=definition.views,
-        launches=lambda: definition.transparency.reading.may_launch,
-    )
+class _Installer:
+    """Puts the kernels of an op into torch.
 
+    `completes`: torch knew the op before, so kernels of somebody else's may be there, and stay.
+    """
 
-def _install(
-    definition: Definition,
-    generated: Generated,
-    defined: _compat.DefinedOp,
-    taken: set[str],
-    writer: KernelWriter,
-) -> dict[str | None, Generated]:
-    library, overload = defined.kernels, defined.overload
-    op = definition.name.partition("::")[2]
-    kernel = generated.later("_of_kernel", writer.kernel)
-    _fill_namespace(definition, generated, overload)
-    keys = definition.body_keys
-    for key in ("CompositeExplicitAutograd",) if keys is None else sorted(keys):
-        library.impl(op, kernel, key)
-        # So that somebody else's kernel there is noticed.
-        _compat.unlist(library, listed_name(definition.name, key))
-    if "Meta" not in taken:
-        _compat.register_fake(library, definition.name, definition.fake, definition.location)
-    if definition.backward is not None:
-        _add_recorder(definition, generated, library, overload)
-        recording = generated.later("_of_autograd", writer.autograd)
-        if "Autograd" not in taken:
-            library.impl(op, recording, "Autograd", with_keyset=True)
-    elif definition.lowered.tensors:
-        unrecorded = Unrecorded(definition.transparency, generated.checks)
-        generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
-        autograd = _install_unrecorded(definition, defined, unrecorded)
-        if "Autograd" not in taken:
-            keyed = autograd is not torch.library.fallthrough_kernel
-            library.impl(op, autograd, "Autograd", with_keyset=keyed)
-    if "Autograd" not in taken:
-        # As above: `torch.library.register_autograd` takes a name.
-        _compat.unlist(library, listed_name(definition.name, "Autograd"))
-    if definition.backward is not None or not definition.lowered.tensors:
-        _install_transparency(definition, library)
-    if definition.lowered.mutated:
-        below = _compat.after_inplace_or_view
-        generated.namespace["_of_plain"] = PlainKeysets(definition.name, below, keys)
-        inplace = generated.later("_of_inplace", write_inplace)
-        library.impl(op, inplace, "ADInplaceOrView", with_keyset=True)
-    _install_rules(definition, generated, library, overload)
-    return {
-        device_type: _install_device_kernel(definition, generated, library, writer, device_type)
-        for device_type in definition.device_kernels
-    }
-
-
-def _install_rules(
-    definition: Definition, generated: Generated, library: Any, overload: Any
-) -> None:
-    """What changes a call before it comes to a backend, autograd aside."""
-    op = definition.name.partition("::")[2]
-    if definition.vmap is not None:
-        batched = make_vmap_kernel(generated, overload, definition.vmap)
-        library.impl(op, batched, "FuncTorchBatched", with_keyset=True)
-    for device_type, dtype in definition.autocast.items():
-        key = _compat.autocast_key(device_type)
-        cast = make_autocast_kernel(overload, device_type, dtype)
-        _compat.python_kernel(overload, key, cast)
-        library.impl(op, cast, key)
-    if not definition.lowered.tensors and (definition.device_types or definition.device_kernels):
-        library.impl(op, _by_device(definition, overload), "BackendSelect", with_keyset=True)
-
-
-def _install_device_kernel(
-    definition: Definition,
-    generated: Generated,
-    library: Any,
-    writer: KernelWriter,
-    device_type: str | None,
-) -> Generated:
-    """A kernel for one device type, or for the others, behind the same checks as the body."""
-    fn = definition.device_kernels[device_type]
-    made = generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
-    kernel = made.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
-    made.namespace.update(
-        _of_fn=fn,
-        _of_pending=definition.fake.pending,
-        _of_verify=definition.fake.verify,
-        _of_explain_failure=functools.partial(_explain_failure, definition),
-        _of_unrecorded=Unrecorded(definition.transparency, made.checks).eager(kernel),
-    )
-    made.before_first_call = definition.transparency.resolve_mode
-    op = definition.name.partition("::")[2]
-    key = COMPOSITE[0] if device_type is None else _compat.backend_key(device_type)
-    library.impl(op, kernel, key)
-    if device_type is None:
-        # opforge's own kernel must not count as one that somebody registered in place of the body.
-        _compat.unlist(library, listed_name(definition.name, key))
-    return made
-
-
-def _by_device(definition: Definition, overload: Any) -> Callable[..., Any]:
-    """The kernel that sends calls without tensors to the backend of their device."""
-    lowered = definition.lowered
-    name = next(a.name for a in lowered.arguments if a.type in ("Device", "Device?"))
-
-    def select(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        device = lowered.by_name(args, kwargs)[name] or torch.get_default_device()
-        return _compat.to_key(overload, _compat.backend_key(torch.device(device).type))(
-            *args, **kwargs
+    def __init__(
+        self,
+        definition: Definition,
+        defined: _compat.DefinedOp,
+        generated: Generated,
+        *,
+        completes: bool,
+    ) -> None:
+        self.definition = definition
+        self.lowered = definition.lowered
+        self.defined = defined
+        self.library, self.overload = defined.kernels, defined.overload
+        self.op = definition.name.partition("::")[2]
+        self.generated = generated
+        self.taken = {
+            key
+            for key in ("Autograd", "Meta")
+            if completes and _compat.has_kernel(definition.name, key)
+        }
+        self.writer = KernelWriter(
+            guarded=definition.backward is None,
+            verified=definition.fake.given is None,
+            views=definition.views,
+            launches=lambda: definition.transparency.reading.may_launch,
         )
 
-    return select
+    def install(self) -> dict[str | None, Generated]:
+        """Install all kernels; returns the generated functions of those for device types."""
+        definition = self.definition
+        kernel = self.generated.later("_of_kernel", self.writer.kernel)
+        self.fill_namespace()
+        keys = definition.body_keys
+        for key in COMPOSITE[:1] if keys is None else sorted(keys):
+            self.library.impl(self.op, kernel, key)
+            # So that somebody else's kernel there is noticed.
+            _compat.unlist(self.library, listed_name(definition.name, key))
+        if "Meta" not in self.taken:
+            _compat.register_fake(
+                self.library, definition.name, definition.fake, definition.location
+            )
+        if definition.backward is not None:
+            self.add_recorder()
+            recording = self.generated.later("_of_autograd", self.writer.autograd)
+            self.at_autograd(recording, with_keyset=True)
+        elif self.lowered.tensors:
+            unrecorded = Unrecorded(definition.transparency, self.generated.checks)
+            self.generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
+            self.let_backward_raise(unrecorded)
+            self.at_autograd(torch.library.fallthrough_kernel, with_keyset=False)
+        recorded = definition.backward is not None or not self.lowered.tensors
+        if recorded and definition.transparency.first.may_be_transparent:
+            _compat.register_functional_rule(self.library, self.op, definition.transparency.traced)
+        if self.lowered.mutated:
+            below = _compat.after_inplace_or_view
+            self.generated.namespace["_of_plain"] = PlainKeysets(definition.name, below, keys)
+            inplace = self.generated.later("_of_inplace", write_inplace)
+            self.library.impl(self.op, inplace, "ADInplaceOrView", with_keyset=True)
+        self.install_rules()
+        return {each: self.install_for_device(each) for each in definition.device_kernels}
 
+    def at_autograd(self, kernel: Any, *, with_keyset: bool) -> None:
+        if "Autograd" not in self.taken:
+            self.library.impl(self.op, kernel, "Autograd", with_keyset=with_keyset)
+            # As above: `torch.library.register_autograd` takes a name.
+            _compat.unlist(self.library, listed_name(self.definition.name, "Autograd"))
 
-def _fill_namespace(definition: Definition, generated: Generated, overload: Any) -> None:
-    """Give the kernels, the trace and the fake what they call."""
-    fake, transparency = definition.fake, definition.transparency
-    generated.namespace.update(
-        _of_fn=definition.fn,
-        _of_pending=fake.pending,
-        _of_verify=fake.verify,
-        _of_explain_failure=functools.partial(_explain_failure, definition),
-        _of_redispatch=overload.redispatch,
-        _of_listed=_compat.ALWAYS_LISTED,
-        _of_composite=listed_name(definition.name, COMPOSITE[0]),
-        _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
-        _of_after_autograd=_compat.after_autograd,
-        _of_after_inplace=_compat.after_inplace_or_view,
-    )
-    transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
-    transparency.body_keys = definition.body_keys
-    fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
-    if fake.given is not None:
-        # Made on first use: most calls of most ops ask no fake.
-        beside = functools.cache(functools.partial(generated.beside, "the fake", fake.given))
-        fake.call = functools.partial(_given_on_fakes, definition, beside)
-    else:
-        fake.call = functools.partial(_body_on_fakes, definition, generated)
+    def fill_namespace(self) -> None:
+        """Give the kernels, the trace and the fake what they call."""
+        definition, generated = self.definition, self.generated
+        fake, transparency = definition.fake, definition.transparency
+        generated.namespace.update(
+            _of_fn=definition.fn,
+            _of_redispatch=self.overload.redispatch,
+            _of_listed=_compat.ALWAYS_LISTED,
+            _of_composite=listed_name(definition.name, COMPOSITE[0]),
+            _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
+            _of_after_autograd=_compat.after_autograd,
+            _of_after_inplace=_compat.after_inplace_or_view,
+            **self.asked_by_kernels(),
+        )
 
+        def on_original_arguments(*args: Any, **kwargs: Any) -> Any:
+            return generated.bind(definition.fn)(*args, **kwargs)
 
-def _add_recorder(
-    definition: Definition, generated: Generated, library: Any, overload: Any
-) -> None:
-    setup_context = with_all_inputs(definition.lowered.signature, definition.setup_context)
-    followed = True
-    if definition.views:
-        # torch's own kernel for levels of torch.func would lose writes to a view.
-        _compat.around_functorch(library, definition.name, generated.checks.views_transformed)
-        op = definition.name.partition("::")[2]
-        followed = _compat.follow_views(library, op, overload)
-    generated.namespace.update(
-        _of_plain=PlainKeysets(definition.name, _compat.after_autograd, definition.body_keys),
-        _of_record=recorder_for(definition.lowered)(
-            generated,
-            overload,
-            backward=_traceable(definition, definition.backward),
-            setup_context=_traceable(definition, setup_context),
-            option=definition.dialect.backward,
-            followed=followed,
-        ),
-    )
+        transparency.body = on_original_arguments
+        transparency.body_keys = definition.body_keys
+        fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
+        fake.call = self.body_on_fakes if fake.given is None else self.given_on_fakes
 
+    def asked_by_kernels(self) -> dict[str, Any]:
+        """What the op's own kernel and those for device types call."""
+        fake = self.definition.fake
+        return {
+            "_of_pending": fake.pending,
+            "_of_verify": fake.verify,
+            "_of_explain_failure": self.explain_failure,
+        }
 
-# What a torch whose private APIs have changed raises.
-_REFUSED = (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError)
+    def explain_failure(self, error: Exception, *tensors: Any) -> None:
+        """Raise a better error for a body that failed, if the reason is known."""
+        self.definition.fake.explain_leak(error)
+        self.definition.transparency.explain_failure(error, *tensors)
 
+    @functools.cached_property
+    def beside_fake(self) -> Generated:
+        """Made on first use: most calls of most ops ask no fake."""
+        return self.generated.beside("the fake", self.definition.fake.given)
 
-def _install_transparency(definition: Definition, library: Any) -> None:
-    """Let AOTAutograd see through the op, if it is or may become transparent."""
-    if definition.transparency.first.may_be_transparent:
-        op = definition.name.partition("::")[2]
-        try:
-            _compat.register_functional_rule(library, op, definition.transparency.traced)
-        except _REFUSED as error:
-            definition.transparency.fall_back(error)
+    def given_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
+        fake, generated = self.definition.fake.given, self.beside_fake
+        assert fake is not None
+        return self.traced(generated, generated.bind(fake)(*args, **kwargs), args, kwargs)
 
+    def body_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
+        out = self.definition.transparency.on_fakes(*args, **kwargs)
+        return self.traced(self.generated, out, args, kwargs)
 
-def _install_unrecorded(
-    definition: Definition, defined: _compat.DefinedOp, unrecorded: Unrecorded
-) -> Any:
-    """Make a missing backward raise in traces and in torch.func; returns the Autograd kernel."""
-    library, checks = defined.kernels, unrecorded.checks
-    op = definition.name.partition("::")[2]
-    define_raising_ops()
-    try:
-        _compat.register_functional_rule(library, op, unrecorded.traced)
+    def traced(self, generated: Generated, out: Any, args: Any, kwargs: Any) -> Any:
+        given = self.lowered.by_name(args, kwargs)
+        return generated.checks.traced(out, given, views=self.definition.views)
+
+    def add_recorder(self) -> None:
+        definition = self.definition
+        setup_context = with_all_inputs(self.lowered.signature, definition.setup_context)
+        followed = True
+        if definition.views:
+            # torch's own kernel for levels of torch.func would lose writes to a view.
+            transformed = self.generated.checks.views_transformed
+            _compat.around_functorch(self.library, definition.name, transformed)
+            followed = _compat.follow_views(self.library, self.op, self.overload)
+        self.generated.namespace.update(
+            _of_plain=PlainKeysets(definition.name, _compat.after_autograd, definition.body_keys),
+            _of_record=recorder_for(self.lowered)(
+                self.generated,
+                self.overload,
+                backward=self.traceable(definition.backward),
+                setup_context=self.traceable(setup_context),
+                option=definition.dialect.backward,
+                followed=followed,
+            ),
+        )
+
+    def traceable(self, callback: Any) -> Any:
+        transparency = self.definition.transparency
+        if callback is not None and transparency.first.backward_may_launch:
+            return transparency.with_capture(callback)
+        return callback
+
+    def let_backward_raise(self, unrecorded: Unrecorded) -> None:
+        """Make a missing backward raise in traces and in torch.func."""
+        name, checks, views = self.definition.name, unrecorded.checks, self.definition.views
+        define_raising_ops()
+        _compat.register_functional_rule(self.library, self.op, unrecorded.traced)
         # What an op with torch.Tag.inplace or out returns is the argument itself, not a view of it.
-        viewed = definition.views and not definition.lowered.returned
+        viewed = views and not self.lowered.returned
         transformed = checks.views_transformed if viewed else unrecorded.transformed
-        _compat.around_functorch(library, definition.name, transformed)
-        subclassed = checks.views_subclassed if definition.views else unrecorded.subclassed
-        _compat.around_subclasses(defined, definition.name, subclassed)
-    except _REFUSED as error:
-        definition.transparency.fall_back(error)
-        return unrecorded.redispatched(defined.overload.redispatch)
-    return torch.library.fallthrough_kernel
+        _compat.around_functorch(self.library, name, transformed)
+        subclassed = checks.views_subclassed if views else unrecorded.subclassed
+        _compat.around_subclasses(self.defined, name, subclassed)
 
+    def install_rules(self) -> None:
+        """What changes a call before it comes to a backend, autograd aside."""
+        definition = self.definition
+        if definition.vmap is not None:
+            batched = make_vmap_kernel(self.generated, self.overload, definition.vmap)
+            self.library.impl(self.op, batched, "FuncTorchBatched", with_keyset=True)
+        for device_type, dtype in definition.autocast.items():
+            key = _compat.autocast_key(device_type)
+            cast = make_autocast_kernel(self.overload, device_type, dtype)
+            _compat.python_kernel(self.overload, key, cast)
+            self.library.impl(self.op, cast, key)
+        by_device = definition.device_types or definition.device_kernels
+        if by_device and not self.lowered.tensors:
+            self.library.impl(self.op, self.to_device, "BackendSelect", with_keyset=True)
 
-def _traceable(definition: Definition, callback: Any) -> Any:
-    if callback is not None and definition.transparency.first.backward_may_launch:
-        return definition.transparency.with_capture(callback)
-    return callback
+    def to_device(self, _keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The kernel that sends a call without tensors to the backend of its device."""
+        name = next(a.name for a in self.lowered.arguments if a.type in ("Device", "Device?"))
+        device = self.lowered.by_name(args, kwargs)[name] or torch.get_default_device()
+        key = _compat.backend_key(torch.device(device).type)
+        return _compat.to_key(self.overload, key)(*args, **kwargs)
 
-
-def _explain_failure(definition: Definition, error: Exception, *tensors: Any) -> None:
-    """Raise a better error for a body that failed, if the reason is known."""
-    definition.fake.explain_leak(error)
-    definition.transparency.explain_failure(error, *tensors)
-
-
-def _on_original_arguments(
-    generated: Generated, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Any:
-    return generated.bind(fn)(*args, **kwargs)
-
-
-def _given_on_fakes(
-    definition: Definition, beside: Callable[[], Generated], /, *args: Any, **kwargs: Any
-) -> Any:
-    generated, fake = beside(), definition.fake.given
-    assert fake is not None
-    out = _on_original_arguments(generated, fake, *args, **kwargs)
-    given = definition.lowered.by_name(args, kwargs)
-    return generated.checks.traced(out, given, views=definition.views)
-
-
-def _body_on_fakes(
-    definition: Definition, generated: Generated, /, *args: Any, **kwargs: Any
-) -> Any:
-    out = definition.transparency.on_fakes(*args, **kwargs)
-    given = definition.lowered.by_name(args, kwargs)
-    return generated.checks.traced(out, given, views=definition.views)
+    def install_for_device(self, device_type: str | None) -> Generated:
+        """A kernel for one device type, or for the others, behind the same checks as the body."""
+        definition = self.definition
+        fn = definition.device_kernels[device_type]
+        beside = self.generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
+        kernel = beside.later("_of_kernel", replace(self.writer, launches=lambda: True).kernel)
+        beside.namespace.update(
+            _of_fn=fn,
+            _of_unrecorded=Unrecorded(definition.transparency, beside.checks).eager(kernel),
+            **self.asked_by_kernels(),
+        )
+        beside.before_first_call = definition.transparency.resolve_mode
+        key = COMPOSITE[0] if device_type is None else _compat.backend_key(device_type)
+        self.library.impl(self.op, kernel, key)
+        if device_type is None:
+            # opforge's own kernel must not count as one that somebody registered in place of the
+            # body.
+            _compat.unlist(self.library, listed_name(definition.name, key))
+        return beside
 
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:

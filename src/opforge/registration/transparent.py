@@ -15,7 +15,6 @@ from ..errors import (
     OpforgeError,
     UnsupportedBody,
     WrongResult,
-    first_line,
     warn,
 )
 from ..locks import fork_safe_lock
@@ -30,9 +29,9 @@ from ..model import (
     Reading,
 )
 from ..tuning.interpreted import choose_first
+from .checks import tensors_in
 from .dependence import Dependence
-from .dispatch import is_overridden
-from .lists import tensors_in
+from .direct import is_overridden
 
 _kernels = _compat.kernels
 _launches = _compat.launches
@@ -53,17 +52,13 @@ class Transparency:
         *,
         first: Reading,
         sources: Sequence[Callable[..., Any]] = (),
-        all_mutated: bool = False,
     ) -> None:
         self.name = name
         self.location = location
         self.lowered = lowered
         self.sources = sources
-        # With mutates_args="unknown" every tensor is declared, so none is declared in vain.
-        self.all_mutated = all_mutated
         # The body on flat arguments; set when the op is registered.
         self.body: Callable[..., Any]
-        self.notes: tuple[str, ...] = ()
         # Keys at which a native build of this body is registered.
         self.native_keys: set[str] = set()
         # Keys at which the body itself is registered; None if it is for all.
@@ -201,19 +196,6 @@ class Transparency:
     def seen_through(self) -> bool:
         return self.decision.mode == "triton_op" and not _compat.keeps_triton_ops()
 
-    def fall_back(self, error: Exception) -> None:
-        """Make the op opaque after all, because torch refused a rule."""
-        why = f"{type(error).__name__}: {first_line(error)}"
-        if not self.first.may_be_transparent:
-            self.warn(
-                f"torch refused the rule that makes a missing backward raise ({why}); the op "
-                "stays opaque, and a slower check in each call raises instead"
-            )
-            return
-        reason = f"torch refused the rule that lets the compiler see through it ({why})"
-        self._fall(reason)
-        self.warn(f"registered opaque (custom_op): {reason}")
-
     def with_capture(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """A backward or setup_context whose launches are captured when it is traced."""
 
@@ -285,7 +267,9 @@ class Transparency:
             ).locate(self.name, self.location) from error
         by_read = f"because tensors have no values in a trace ({read})"
         reason = f"torch cannot trace its body, {by_read if read else by_launch}"
-        self._fall(reason)
+        with self._lock:
+            self._fallen = reason
+            self._reading = self._as_fallen(self._reading)
         self.warn(
             f"the op is opaque to the compiler from now on: {reason}. mode='custom_op' says so and "
             "ends this warning"
@@ -296,11 +280,6 @@ class Transparency:
         refs = [ref for ref in self._reading.body if ref.is_certain]
         certain = [each for ref in refs for each in _kernels.chain(ref.kernel)]
         return bool(certain) if kernel is None else any(each is kernel for each in certain)
-
-    def _fall(self, reason: str) -> None:
-        with self._lock:
-            self._fallen = reason
-            self.first = self._reading = self._as_fallen(self._reading)
 
     def _read_located(self) -> Reading:
         self._being_read = True
@@ -397,12 +376,6 @@ class Transparency:
                     parameter=argument.path,
                     fix=f"mutates_args={sorted(declared_names)}, or write to a copy",
                 ).locate(self.name, self.location)
-        if not self.all_mutated:
-            counts = zip(arguments, written, strict=True)
-            self.notes = tuple(
-                f"mutates_args names {path!r}, which the last trace did not write"
-                for path in sorted({a.path for a, count in counts if a.mutated and not count})
-            )
 
 
 def _describe(kernel: Any) -> str:

@@ -15,8 +15,7 @@ import torch
 
 from ..._compat.tracing import Traced
 from ...errors import BadGradient
-from ...lowering.gradients import flatten_gradients, fold_needs
-from ...registration.autograd import with_all_inputs
+from ...registration.autograd import flatten_gradients, fold_needs, with_all_inputs
 from ...registration.generated import Generated
 from ...registry import Entry
 from ..frontend.expand import Declared

@@ -1,4 +1,4 @@
-"""Annotations -> parameter tree.
+"""Annotations -> parameter tree, and a schema that the user wrote, checked against the function.
 
 (q: Tensor, cfg: AttnCfg, mode: Literal['a', 'b'] = 'a') -> Tensor
 [Leaf q: Tensor] [Record cfg: Leaf cfg.scale, Leaf cfg.causal] [Leaf mode: str, Codec('a', 'b')]
@@ -7,20 +7,25 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import enum
 import inspect
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ... import _compat
-from ...errors import (
+from .. import _compat
+from ..errors import (
+    BadDeclaration,
     BadSignature,
+    first_line,
 )
-from ...model import (
+from ..model import (
     MISSING,
     Codec,
     Field,
@@ -30,15 +35,6 @@ from ...model import (
     Record,
     Signature,
     fits_int64,
-)
-from .annotations import (
-    Scope,
-    is_union,
-    resolve_class_hints,
-    resolve_hints,
-    spell,
-    split_optional,
-    strip,
 )
 
 _BASES: dict[Any, str] = {
@@ -348,3 +344,215 @@ def _is_record(cls: type[Any]) -> bool:
 
 def _hashable(annotation: Any) -> bool:
     return isinstance(annotation, collections.abc.Hashable)
+
+
+Scope = Mapping[str, Any]
+
+# What evaluating a bad annotation raises: an unknown name, `int +`, `torch.Tensr`, `Tensor[int]`.
+_NOT_AN_ANNOTATION = (NameError, SyntaxError, AttributeError, TypeError)
+
+
+def resolve_hints(
+    fn: Callable[..., Any], signature: inspect.Signature, scope: Scope
+) -> dict[str, Any]:
+    """Parameter name (and "return") -> type; refuses a function that lacks annotations.
+
+    `scope` holds the names visible where the function was decorated: a stringified annotation
+    does not make the enclosing function keep them in a closure.
+    """
+    missing = [n for n, p in signature.parameters.items() if p.annotation is p.empty]
+    if signature.return_annotation is inspect.Signature.empty:
+        missing.append("return")
+    if missing:
+        raise BadSignature(
+            f"no type annotation on {', '.join(missing)}",
+            parameter=missing[0] if missing[0] != "return" else None,
+            found=f"def {fn.__name__}{signature}",
+            fix="annotate every parameter and the return value (-> None if nothing is returned)",
+        )
+    visible = {**scope, **_closure(fn)}
+    try:
+        return typing.get_type_hints(fn, localns=visible, include_extras=True)
+    except _NOT_AN_ANNOTATION as error:
+        raise unresolved(error, _who_says(signature, fn, visible)) from error
+
+
+def resolve_class_hints(cls: type[Any], scope: Scope, parameter: str) -> dict[str, Any]:
+    """Field name -> type, for a dataclass or a NamedTuple."""
+    with contextlib.suppress(*_NOT_AN_ANNOTATION):
+        # A name of the class's own module comes before one where the op is decorated.
+        return typing.get_type_hints(cls, include_extras=True)
+    try:
+        return typing.get_type_hints(cls, localns=dict(scope), include_extras=True)
+    except _NOT_AN_ANNOTATION as error:
+        raise unresolved(error, parameter) from error
+
+
+def unresolved(error: Exception, parameter: str | None) -> BadSignature:
+    return BadSignature(
+        f"unresolved string annotation: {error}",
+        parameter=parameter,
+        fix="use a type that is imported or defined where the function is decorated "
+        "(not only under `if TYPE_CHECKING:`)",
+    )
+
+
+def strip(annotation: Any) -> Any:
+    """See through `Annotated`, `NewType` and `type X = ...` aliases, as deep as they go."""
+    while True:
+        if typing.get_origin(annotation) is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+        elif isinstance(annotation, typing.NewType):
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def split_optional(annotation: Any) -> tuple[Any, bool]:
+    """`X | None` -> (X, True); anything else unchanged. `A | B | None` -> (A | B, True)."""
+    if not is_union(annotation):
+        return annotation, False
+    args = typing.get_args(annotation)
+    rest = tuple(a for a in args if a is not type(None))
+    if len(rest) == len(args):
+        return annotation, False
+    return (rest[0] if len(rest) == 1 else typing.Union[rest]), True  # noqa: UP007  # built from a tuple
+
+
+def is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def spell(annotation: Any) -> str:
+    """An annotation as the user would write it."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def user_scope(fn: types.FunctionType) -> dict[str, Any]:
+    """Local names that `fn`'s annotations may use: those of the functions and classes around it.
+
+    A function is decorated where it is defined, so the code around it is running: the nearest
+    frame outside opforge, and the frames of the same module that called it. A function at module
+    level has none.
+    """
+    if "." not in fn.__qualname__:
+        return {}
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "opforge":
+        frame = frame.f_back
+    home = fn.__globals__
+    scope: dict[str, Any] = {}
+    while frame is not None and frame.f_globals is home:
+        if frame.f_locals is not home:
+            scope = {**frame.f_locals, **scope}
+        frame = frame.f_back
+    return scope
+
+
+def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
+    inner = inspect.unwrap(fn)
+    cells = getattr(inner, "__closure__", None) or ()
+    names = inner.__code__.co_freevars if hasattr(inner, "__code__") else ()
+    found = {}
+    for name, cell in zip(names, cells, strict=False):
+        # A name bound after the decoration has an empty cell.
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
+def _who_says(
+    signature: inspect.Signature, fn: Callable[..., Any], visible: dict[str, Any]
+) -> str | None:
+    """The first parameter whose annotation does not resolve by itself."""
+    hints = {n: p.annotation for n, p in signature.parameters.items()}
+    hints["return"] = signature.return_annotation
+    for name, annotation in hints.items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            typing.get_type_hints(alone, fn.__globals__, visible)
+        except _NOT_AN_ANNOTATION:
+            return name
+    return None
+
+
+_NUMBERED = ("ScalarType", "Layout", "MemoryFormat")
+
+
+@dataclass(frozen=True)
+class GivenSchema:
+    """`arguments`: (name, printed type, has default, keyword-only, mutated) each."""
+
+    arguments: tuple[tuple[str, str, bool, bool, bool], ...]
+    defaults: dict[str, Any]
+    returns: tuple[str, ...]
+    has_views: bool
+
+
+def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
+    """Parse `(Tensor x, float eps=1e-5) -> Tensor`."""
+    if not schema.lstrip().startswith("("):
+        raise BadDeclaration(
+            f"schema={schema!r} must start with its arguments",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor", without the name',
+        )
+    try:
+        parsed = _compat.parse_schema(f"op{schema}")
+    except RuntimeError as error:
+        raise BadDeclaration(
+            "torch cannot parse schema=",
+            found=f"{schema}: {first_line(error)}",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
+        ) from error
+    arguments = tuple(_compat.parsed_arguments(parsed))
+    returns = _compat.parsed_returns(parsed)
+    return GivenSchema(
+        arguments,
+        _given_defaults(fn, arguments, _compat.parsed_defaults(parsed)),
+        tuple(kind for kind, _ in returns),
+        any(alias for _, alias in returns),
+    )
+
+
+def _given_defaults(
+    fn: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], written: dict[str, Any]
+) -> dict[str, Any]:
+    """The defaults of a given schema, which must equal the function's own.
+
+    A call that leaves an argument out gets the schema's default. torch parses a dtype, a layout
+    or a memory format to a number, and a device by its name to a device, so for these kernels use
+    the function's default.
+    """
+    defaults = dict(written)
+    parameters = inspect.signature(fn).parameters.values()
+    # What belongs together has the same place; a schema of another length is refused later.
+    for (name, printed, *_), parameter in zip(arguments, parameters, strict=False):
+        own = MISSING if parameter.default is parameter.empty else parameter.default
+        schemas = written.get(name, MISSING)
+        base = printed.removeprefix("Optional[").removesuffix("]")
+        numbered, named = base in _NUMBERED, base == "Device" and isinstance(own, str)
+        same = own is MISSING or _as_parsed(own, numbered=numbered, named=named) == schemas
+        if not same or (numbered and own is MISSING and schemas not in (MISSING, None)):
+            raise BadDeclaration(
+                "schema= and the function disagree on a default",
+                parameter=name,
+                found=f"schema: {schemas!r}; function: {own!r}",
+                fix="make them agree",
+            )
+        if (numbered and own is not MISSING) or named:
+            defaults[name] = own
+    return defaults
+
+
+def _as_parsed(default: Any, *, numbered: bool, named: bool) -> Any:
+    """A default as torch parses it from a schema: `torch.float32` -> 6, "cpu" -> a device."""
+    if not (numbered or named) or default is None:
+        return default
+    kinds = {"dtype": "ScalarType", "layout": "Layout", "str": "Device"}
+    kind = kinds.get(type(default).__name__, "MemoryFormat")
+    word = f'"{default}"' if named else str(default).removeprefix("torch.")
+    return _compat.parsed_defaults(_compat.parse_schema(f"op({kind} d={word}) -> ()"))["d"]

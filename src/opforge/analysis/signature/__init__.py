@@ -1,1 +1,0 @@
-"""Reads signatures: resolves annotations, builds the parameter tree, parses a given schema."""
