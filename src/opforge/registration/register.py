@@ -411,12 +411,18 @@ class _Installer:
     @functools.cached_property
     def beside_fake(self) -> Generated:
         """Made on first use: most calls of most ops ask no fake."""
-        return self.generated.beside("the fake", self.definition.fake.given)
+        return self.generated.beside("the fake", self.given_fake)
+
+    @property
+    def given_fake(self) -> Callable[..., Any]:
+        fake = self.definition.fake.given
+        assert fake is not None
+        return fake
 
     def given_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
-        fake, generated = self.definition.fake.given, self.beside_fake
-        assert fake is not None
-        return self.traced(generated, generated.bind(fake)(*args, **kwargs), args, kwargs)
+        generated = self.beside_fake
+        out = generated.bind(self.given_fake)(*args, **kwargs)
+        return self.traced(generated, out, args, kwargs)
 
     def body_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
         out = self.definition.transparency.on_fakes(*args, **kwargs)
