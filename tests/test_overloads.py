@@ -34,15 +34,6 @@ def overloads(op_name):
 ONE, TWO = torch.ones(1), torch.full((1,), 2.0)
 
 
-def test_each_overload_is_an_op_of_its_own(overloads):
-    packet, first, second = overloads
-    assert first(ONE).item() == 2.0
-    assert second(ONE, TWO).item() == 3.0
-    assert (packet.one, packet.two) == (first, second)
-    assert opforge.info(first).name.endswith(".one")
-    assert opforge.info(packet.two).name.endswith(".two")
-
-
 def test_the_packet_chooses_by_the_arguments(overloads):
     packet, _, _ = overloads
     assert packet(ONE).item() == 2.0

@@ -6,7 +6,6 @@ By position, by keyword and as a default; in eager and inside torch.compile.
 # The old spellings are tested, too.
 # ruff: noqa: PYI061, UP045
 
-import dataclasses
 import enum
 import inspect
 import math
@@ -21,9 +20,7 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import (
-    BadDeclaration,
     BadOption,
-    BadSignature,
     WrongArgument,
 )
 from support.sameness import same
@@ -214,24 +211,16 @@ WITHOUT_TENSORS = [
     row(Optional[int], 1, None, id="Optional[int]"),
     row(Optional[float], 0.5, None, id="Optional[float]"),
     row(bool | None, False, None, id="bool | None"),
-    row(Optional[str], "", None, id="Optional[str]"),
     row(Optional[torch.types.Number], True, 2, None, id="Optional[Number]"),
-    row(Optional[torch.dtype], torch.int8, None, id="Optional[dtype]"),
-    row(Optional[torch.device], torch.device("cpu"), None, id="Optional[device]"),
-    row(Optional[torch.layout], torch.strided, None, id="Optional[layout]"),
-    row(Optional[torch.memory_format], torch.channels_last, None, id="Optional[memory_format]"),
     row(list[int], [], [1, -2], id="list[int]"),
     row(list[float], [0.5, 0.0], [math.inf], id="list[float]"),
-    row(list[bool], [True, False], id="list[bool]"),
     row(list[str], [], ["a", "it's"], id="list[str]"),
     row(list[torch.types.Number], [1, 2.5, True], id="list[Number]"),
     row(list[torch.device], [torch.device("cpu")], id="list[device]"),
     row(Sequence[int], [1, 2], id="Sequence[int]"),
     row(Optional[list[int]], [1], [], None, id="Optional[list[int]]"),
-    row(Optional[Sequence[float]], [0.5], None, id="Optional[Sequence[float]]"),
     row(list[Optional[int]], [1, None], id="list[Optional[int]]"),
     row(tuple[int, ...], (), (1, 2), id="tuple[int, ...]"),
-    row(tuple[str, ...], ("a",), id="tuple[str, ...]"),
     row(Optional[tuple[int, ...]], (1,), None, id="Optional[tuple[int, ...]]"),
     row(tuple[int, float], (1, 0.5), id="tuple[int, float]"),
     row(tuple[int], (1,), id="tuple[int]"),
@@ -243,9 +232,7 @@ WITHOUT_TENSORS = [
     row(Literal["a", "b"], "a", "b", id="Literal of str"),
     row(Literal["a", None], "a", None, id="Literal of str and None"),
     row(Literal[1, 2], 1, 2, id="Literal of int"),
-    row(Optional[Literal[1, 2]], 2, None, id="Literal of int and None"),
     row(Literal[True, False], True, False, id="Literal of bool"),
-    row(Literal[True, None], True, None, id="Literal of bool and None"),
     row(list[Literal["a", "b"]], ["b", "a"], id="list of a Literal"),
     row(Color, Color.RED, Color.BLUE, id="Enum of str"),
     row(Count, Count.ONE, Count.TWO, id="Enum of int"),
@@ -258,8 +245,6 @@ WITHOUT_TENSORS = [
     row(Upper, Upper.YES, id="Enum of a str subclass with text of its own"),
     row(Doubled, Doubled.ONE, Doubled.TWO, id="IntEnum with numbers of its own"),
     row(Optional[Color], Color.RED, None, id="Optional[Enum]"),
-    row(Optional[Level], Level.HIGH, None, id="Optional[IntEnum]"),
-    row(Optional[Mixed], Mixed.NONE, None, id="Optional[Enum of anything]"),
     row(list[Color], [Color.RED, Color.BLUE], [], id="list[Enum]"),
     row(list[Optional[Color]], [Color.RED, None], id="list[Optional[Enum]]"),
     row(tuple[Level, ...], (Level.LOW,), id="tuple[IntEnum, ...]"),
@@ -360,33 +345,21 @@ def compiled():
 
 
 @EVERY_TYPE
-def test_by_position_the_body_sees_what_was_passed(annotation, values, echo):
+def test_by_position_and_keyword_the_body_sees_what_was_passed(annotation, values, echo):
     made = echo(annotation)
     for value in values:
         made.op(X, value)
         assert made.saw(value), made.seen[-1]
-
-
-@EVERY_TYPE
-def test_by_keyword_the_body_sees_what_was_passed(annotation, values, echo):
-    made = echo(annotation)
-    for value in values:
         made.op(value=value, x=X)
         assert made.saw(value), made.seen[-1]
 
 
 @pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS)
-def test_as_a_default_the_body_sees_the_value_in_the_signature(annotation, values, echo):
-    for value in values:
-        made = echo(annotation, value)
-        made.op(X)
-        assert made.saw(value), made.seen[-1]
-
-
-@pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS)
-def test_a_default_does_not_change_what_is_passed(annotation, values, echo):
+def test_a_default_reaches_the_body_and_changes_nothing_that_is_passed(annotation, values, echo):
     for default in values:
         made = echo(annotation, default)
+        made.op(X)
+        assert made.saw(default), made.seen[-1]
         for value in values:
             made.op(X, value)
             assert made.saw(value), (default, made.seen[-1])
@@ -418,20 +391,6 @@ def test_in_a_compiled_function_the_body_sees_the_default(echo, compiled):
         assert one.saw(value), (annotation, one.seen[-1])
 
 
-def test_in_a_compiled_function_other_values_give_other_results(echo, compiled):
-    made = echo(Deep)
-    run = compiled(lambda x, deep: made.op(x, deep) + 1)
-    for deep in (
-        Deep(Inner(Flat(1.0))),
-        Deep(Inner(Flat(2.0, 4))),
-        Deep(Inner(Flat(2.0, 5, "other"), Level.HIGH)),
-        Deep(Inner(Flat(2.0)), Flat(3.0), (7, 0.5)),
-        Deep(Inner(Flat(1.0))),
-    ):
-        run(X, deep)
-        assert made.saw(deep), made.seen[-1]
-
-
 ZEROS = [
     row(float, 0.0, -0.0, id="float"),
     row(Optional[float], 0.0, -0.0, id="Optional[float]"),
@@ -446,10 +405,13 @@ ZEROS = [
 @pytest.mark.parametrize(("annotation", "values"), ZEROS)
 def test_zero_keeps_its_sign(annotation, values, echo):
     # Only in eager: torch.compile itself treats -0.0 as 0.0, in every op.
-    for made in (echo(annotation), echo(annotation, values[1])):
-        for value in values:
-            made.op(X, value)
-            assert made.saw(value), made.seen[-1]
+    made, with_default = echo(annotation), echo(annotation, values[1])
+    with_default.op(X)
+    assert with_default.saw(values[1]), with_default.seen[-1]
+    for value in values:
+        for each in (made, with_default):
+            each.op(X, value)
+            assert each.saw(value), each.seen[-1]
 
 
 @pytest.mark.parametrize(("annotation", "values"), ZEROS)
@@ -459,20 +421,6 @@ def test_an_argument_that_equals_its_default_arrives_as_the_default(annotation, 
     made = echo(annotation, zero)
     made.op(X, negative)
     assert made.saw(zero), made.seen[-1]
-
-
-@pytest.mark.parametrize(("annotation", "values"), ZEROS)
-def test_a_zero_default_keeps_its_sign(annotation, values, echo):
-    for value in values:
-        made = echo(annotation, value)
-        made.op(X)
-        assert made.saw(value), made.seen[-1]
-
-
-def test_an_absent_optional_tensor_is_a_default(echo, compiled):
-    made = echo(Optional[Tensor], None)
-    compiled(lambda x: made.op(x) + 1)(X)
-    assert made.saw(None)
 
 
 @pytest.mark.parametrize(
@@ -501,18 +449,6 @@ def test_an_enums_raw_value_stands_for_the_member(annotation, raw, member, echo,
     assert made.saw(member)
     compiled(lambda x: made.op(x, raw))(X)
     assert made.saw(member)
-
-
-def test_a_raw_value_in_a_field_stands_for_the_member(echo):
-    made = echo(Slotted)
-    made.op(X, Slotted(1.0, "blue"))
-    assert made.saw(Slotted(1.0, Color.BLUE))
-
-
-def test_a_raw_value_as_a_default_stands_for_the_member(echo):
-    made = echo(Color, "blue")
-    made.op(X)
-    assert made.saw(Color.BLUE)
 
 
 @pytest.mark.parametrize(
@@ -570,39 +506,6 @@ def test_rebuilding_does_not_run_init_or_post_init_again(op_name):
     assert seen[0] == config
 
 
-def test_a_derived_field_keeps_a_value_that_init_would_not_give(op_name):
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, config: Derived) -> Tensor:
-        seen.append(config)
-        return x.clone()
-
-    config = Derived(3)
-    object.__setattr__(config, "square", 10)
-    f(X, config)
-    assert (seen[0].n, seen[0].square) == (3, 10)
-
-
-def test_a_custom_init_is_not_run_again(op_name):
-    @dataclass(frozen=True, init=False)
-    class Config:
-        total: int
-
-        def __init__(self, *parts):
-            object.__setattr__(self, "total", sum(parts))
-
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, config: Config) -> Tensor:
-        seen.append(config)
-        return x.clone()
-
-    f(X, Config(1, 2, 3))
-    assert seen[0].total == 6
-
-
 def test_a_custom_new_of_a_named_tuple_is_not_run_again(op_name):
     class Base(NamedTuple):
         a: int
@@ -626,37 +529,6 @@ def test_a_custom_new_of_a_named_tuple_is_not_run_again(op_name):
     f(X, value)
     assert same(seen[0], value)
     assert Counted.made == 1
-
-
-def test_a_rebuilt_dataclass_is_as_frozen_and_hashable_as_the_original(op_name):
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, flat: Flat, slotted: Slotted) -> Tensor:
-        seen.extend([flat, slotted])
-        return x.clone()
-
-    f(X, Flat(1.0), Slotted(2.0))
-    assert [hash(s) for s in seen] == [hash(Flat(1.0)), hash(Slotted(2.0))]
-    for value in seen:
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            value.scale = 3.0
-
-
-def test_a_base_with_slots_under_a_dataclass_with_a_dict_is_rebuilt(op_name):
-    @dataclass(frozen=True)
-    class Both(Slotted):
-        more: int = 1
-
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, config: Both) -> Tensor:
-        seen.append(config)
-        return x.clone()
-
-    f(X, Both(1.0, Color.BLUE, 7))
-    assert same(seen[0], Both(1.0, Color.BLUE, 7))
 
 
 def test_an_instance_of_a_subclass_is_refused_because_its_fields_would_be_lost(echo):
@@ -704,12 +576,6 @@ def test_a_list_is_accepted_for_a_tuple(echo):
     made = echo(tuple[int, ...])
     made.op(X, [1, 2])
     assert made.saw((1, 2))
-
-
-def test_a_tuple_is_accepted_for_a_list(echo):
-    made = echo(list[int])
-    made.op(X, (1, 2))
-    assert made.saw([1, 2])
 
 
 def test_a_device_by_its_name_is_a_device_in_the_body(echo):
@@ -820,19 +686,6 @@ def test_positional_only_parameters_are_called_by_position(op_name, compiled):
         f(X, n=4)
 
 
-def test_positional_only_parameters_of_a_lowered_op_are_called_by_position(op_name):
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, n: int = 3, /) -> Tensor:
-        seen.append(n)
-        return x.clone()
-
-    f(X)
-    f(X, 4)
-    assert seen == [3, 4]
-
-
 def test_a_default_before_a_required_leaf_survives(op_name, compiled):
     seen = []
 
@@ -869,15 +722,7 @@ def test_a_call_without_tensors_works(op_name, compiled):
     assert torch.equal(compiled(lambda: f((2, 1), fill=3.0))(), torch.full((2, 1), 3.0))
 
 
-def test_a_call_without_any_parameter_works(op_name):
-    @opforge.op(op_name())
-    def f() -> Tensor:
-        return torch.ones(2)
-
-    assert torch.equal(f(), torch.ones(2))
-
-
-BUILTINS = ["type", "len", "list", "tuple", "isinstance", "any", "dict", "object"]
+BUILTINS = ["type", "len", "tuple", "object"]
 
 
 @pytest.mark.parametrize("word", BUILTINS)
@@ -894,44 +739,16 @@ def f(x: Tensor, {word}: float, flat: Flat, pair: tuple[int, int], sizes: tuple[
         assert torch.equal(got, X * 6 + 11)
 
 
-@pytest.mark.parametrize("word", BUILTINS)
-def test_a_function_may_be_called_like_a_builtin(word, op_name):
-    source = f"""
-def {word}(x: Tensor, flat: Flat, pair: tuple[int, int], sizes: tuple[int, ...],
-           colors: list[Color], xs: list[Optional[Tensor]]) -> tuple[Tensor, ...]:
-    return (x * flat.scale + pair[0] + sizes[0],)
-"""
-    op = opforge.op(op_name())(run_source(source)[word])
-    for x in (X, X.clone().requires_grad_()):
-        (got,) = op(x, Flat(3.0), (1, 2), (3, 4), [Color.RED], [None, X])
-        assert torch.equal(got, X * 3 + 4)
-
-
 @pytest.mark.parametrize(
     "word",
     [
         "fn",
         "new",
-        "new_tuple",
-        "set",
-        "out",
         "fields",
-        "overload",
         "kernel",
-        "aliases",
         "Flat",
-        "Tensor",
-        "item",
         "flat_out",
-        "pending",
-        "verify",
-        "awake",
-        "redispatch",
         "keyset",
-        "record",
-        "direct",
-        "impls",
-        "call",
         "tracing",
     ],
 )
@@ -977,35 +794,6 @@ def run_source(source):
     return space
 
 
-def test_the_flattened_callable_looks_like_the_function(op_name):
-    def f(x: Tensor, flat: Flat, *, n: int = 3) -> Tensor:
-        """What it does."""
-        return x.clone()
-
-    op = opforge.op(op_name())(f)
-    assert op.__doc__ == "What it does."
-    assert op.__wrapped__ is f
-    assert op.__name__ == "f"
-    assert op.__qualname__ == f.__qualname__
-    assert op.__module__ == __name__
-    assert inspect.signature(op) == inspect.signature(f)
-
-
-@pytest.mark.parametrize("annotation", [int, Literal["a"], Level, tuple[int, ...]], ids=str)
-def test_an_op_that_needs_no_flattening_is_called_on_the_overload(annotation, echo):
-    made = echo(annotation)
-    assert isinstance(made.op, torch._ops.OpOverload)
-    assert opforge.info(made.op).overload is made.op
-
-
-@pytest.mark.parametrize("annotation", [Flat, Point, Color, Shape, tuple[int, int]], ids=str)
-def test_an_op_that_needs_flattening_is_called_through_a_function(annotation, echo):
-    made = echo(annotation)
-    assert inspect.isfunction(made.op)
-    assert opforge.info(made.op).path == "flattened"
-    assert made.op._magi_torch_registered_op is opforge.info(made.op).overload
-
-
 def test_a_tensor_in_a_record_is_the_very_tensor(op_name):
     seen: list[Any] = []
 
@@ -1033,99 +821,6 @@ def test_symbolic_ints_in_a_record_stay_symbolic_in_a_compiled_function(op_name,
         run(torch.ones(n))
         assert seen[-1] == ((n, n + 1), 2 * n)
     assert len(torch._dynamo.eval_frame._debug_get_cache_entry_list(run.__wrapped__.__code__)) == 1
-
-
-def refusal(fn, error, name, **options):
-    """The decorator's error, which names the op and the function's location."""
-    with pytest.raises(error) as caught:
-        opforge.op(name, **options)(fn)
-    code = fn.__code__
-    text = str(caught.value)
-    assert text.startswith(f"{name} ({code.co_filename}:{code.co_firstlineno})")
-    assert "fix:" in text
-    return text
-
-
-def test_a_lowered_name_that_collides_is_refused_with_both(op_name):
-    def f(x: Tensor, flat__rows: int, flat: Flat) -> Tensor: ...
-
-    text = refusal(f, BadDeclaration, op_name())
-    assert "'flat__rows' and 'flat.rows' both lower to 'flat__rows'" in text
-
-
-def test_a_default_that_is_not_representable_is_refused_by_name(op_name):
-    def f(x: Tensor, n: int = "three") -> Tensor: ...
-
-    text = refusal(f, BadSignature, op_name())
-    assert "parameter 'n': the default 'three' cannot be represented as" in text
-    assert "found: str" in text
-
-
-def test_a_tensor_as_a_default_is_refused(op_name):
-    def f(x: Tensor, y: Tensor = torch.ones(2)) -> Tensor: ...  # noqa: B008  # what is tested
-
-    assert "Optional[Tensor] = None" in refusal(f, BadSignature, op_name())
-
-
-def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
-    @dataclass(frozen=True)
-    class Config:
-        n: int = "three"
-
-    def f(x: Tensor, config: Config) -> Tensor: ...
-
-    assert "the default 'three' cannot be represented as" in refusal(f, BadSignature, op_name())
-
-
-def test_none_as_the_default_of_a_required_type_is_refused(op_name):
-    def f(x: Tensor, flat: Flat = None) -> Tensor: ...  # what is tested
-
-    assert "use Flat | None" in refusal(f, BadSignature, op_name())
-
-
-def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(op_name):
-    def f(x: Tensor, tensors: Tensors) -> None: ...
-
-    text = refusal(f, BadOption, op_name(), mutates_args=["tensors.letf"])
-    assert "mutates_args names 'tensors.letf', which does not match any parameter" in text
-    assert "did you mean 'tensors.left'?" in text
-    assert "valid names: tensors, x, tensors.left, tensors.right" in text
-
-
-@pytest.mark.parametrize(
-    ("mutates_args", "schema"),
-    [
-        (["tensors"], "(Tensor x, Tensor(a1!) tensors__left, Tensor(a2!)? tensors__right) -> ()"),
-        (["tensors.left"], "(Tensor x, Tensor(a1!) tensors__left, Tensor? tensors__right) -> ()"),
-        (["tensors__right"], "(Tensor x, Tensor tensors__left, Tensor(a2!)? tensors__right) -> ()"),
-        (("x",), "(Tensor(a0!) x, Tensor tensors__left, Tensor? tensors__right) -> ()"),
-    ],
-    ids=str,
-)
-def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
-    def f(x: Tensor, tensors: Tensors) -> None: ...
-
-    op = opforge.op(op_name(), mutates_args=mutates_args)(f)
-    assert opforge.info(op).schema.endswith(schema)
-
-
-@pytest.mark.parametrize(
-    ("fake", "said"),
-    [
-        (lambda x: x, "too many positional arguments"),
-        (lambda x, flat, more: x, "missing a required argument: 'more'"),
-        (lambda x, config: x, "it has 'config' where the op has 'flat'"),
-        (lambda flat, x: x, "it has 'flat' where the op has 'x'"),
-    ],
-    ids=["few", "many", "renamed", "swapped"],
-)
-def test_a_fake_whose_signature_does_not_match_is_refused(fake, said, op_name):
-    def f(x: Tensor, flat: Flat) -> Tensor: ...
-
-    text = refusal(f, BadSignature, op_name(), fake=fake)
-    assert "the fake's signature does not match the op's" in text
-    assert said in text
-    assert "fix: fake(x, flat)" in text
 
 
 @pytest.mark.parametrize("options", [{}, {"backward": lambda ctx, grad: grad}])

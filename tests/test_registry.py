@@ -4,8 +4,6 @@
 # ruff: noqa: UP045
 
 import copy
-import inspect
-import linecache
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ import triton
 from torch import Tensor
 
 import opforge
-from opforge.errors import BadRegistration, BadSignature, WrongArgument
+from opforge.errors import BadSignature, WrongArgument
 from opforge.registry import registry
 
 X = torch.arange(3.0)
@@ -82,12 +80,6 @@ def test_info_says_what_was_made_of_a_flattened_op():
     assert (info.compute_sensitive, info.subgraph_boundary) == (False, False)
 
 
-def test_info_says_what_was_made_of_a_direct_op():
-    info = opforge.info(doubled)
-    assert (info.name, info.path) == ("opforge_registry::doubled", "direct")
-    assert info.overload is doubled
-
-
 def test_info_takes_a_handle_an_overload_a_packet_and_a_name():
     overload = opforge.info(scaled).overload
     for spelling in (scaled, overload, overload.overloadpacket, "opforge_registry::scaled"):
@@ -109,24 +101,6 @@ def test_info_of_an_op_with_flags_and_kernels_has_them(op_name):
     (found,) = info.kernels
     assert (found.name, found.kernel, found.found_via) == ("kernel", kernel, "kernels=")
     assert found.location == f"{__file__}:{kernel.fn.__code__.co_firstlineno}"
-
-
-def test_info_is_frozen():
-    with pytest.raises(AttributeError):
-        opforge.info(doubled).name = "other"
-
-
-def test_info_follows_the_fake(op_name):
-    @opforge.op(op_name())
-    def f(x: Tensor) -> Tensor:
-        return x.clone()
-
-    assert opforge.info(f).fake_source == "undetermined"
-    f(torch.ones(2, device="meta"))
-    f(X)
-    with torch._subclasses.FakeTensorMode():
-        f(torch.ones(2))
-    assert opforge.info(f).fake_source == "body"
 
 
 @pytest.mark.parametrize("thing", [undecorated, torch.add, torch.ops.aten.add.Tensor, "no::op", 3])
@@ -194,28 +168,6 @@ def test_explain_says_the_same_for_a_person():
         assert part in text
 
 
-def test_explain_shows_the_defaults_of_fields(op_name):
-    @dataclass(frozen=True)
-    class Leak:
-        floor: float
-        slope: float = 0.1
-
-    def f(x: Tensor, leak: Leak) -> Tensor:
-        return x * leak.slope
-
-    f.__annotations__["leak"] = Leak
-    text = opforge.explain(opforge.op(op_name())(f))
-    lines = [line.strip() for line in text.splitlines()]
-    assert "leak.floor -> float leak__floor" in lines
-    assert "leak.slope -> float leak__slope = 0.1" in lines
-
-
-def test_explain_of_a_direct_op_says_so():
-    text = opforge.explain(doubled)
-    assert "direct: calls go to the OpOverload itself" in text
-    assert "x -> Tensor x" in text
-
-
 def test_explain_says_which_default_the_callable_supplies(op_name):
     @opforge.op(op_name())
     def f(x: Tensor, s: float = float("inf"), *, n: int) -> Tensor:
@@ -273,19 +225,6 @@ def test_explain_of_a_function_that_cannot_be_an_op_says_why():
         opforge.explain(g)
 
 
-@pytest.mark.parametrize("thing", [3, torch.ops.aten.add, "no::op"])
-def test_explain_of_neither_an_op_nor_a_function_is_refused(thing):
-    with pytest.raises(WrongArgument, match="is not an opforge op"):
-        opforge.explain(thing)
-
-
-def test_the_registry_lists_every_op(op_name):
-    op = opforge.op(op_name())(undecorated)
-    assert op in [entry.handle for entry in opforge.registry.registry]
-    opforge.unregister(op)
-    assert op not in [entry.handle for entry in opforge.registry.registry]
-
-
 def test_a_module_that_holds_ops_can_be_copied():
     model = Model()
     twin = copy.deepcopy(model)
@@ -297,65 +236,10 @@ def test_a_module_that_holds_ops_can_be_copied():
     assert torch.equal(twin(X), X * 6)
 
 
-def test_ops_themselves_can_be_copied():
-    for op in (doubled, scaled):
-        assert copy.deepcopy(op) is op
-
-
 def test_a_flattened_callable_can_be_pickled():
     loaded = pickle.loads(pickle.dumps(scaled))
     assert loaded is scaled
     assert torch.equal(loaded(X, Config(2.0)), X * 2)
-
-
-def test_a_module_that_holds_a_flattened_callable_can_be_pickled():
-    model = Model()
-    model.direct, model.kept = torch.nn.Identity(), None
-    loaded = pickle.loads(pickle.dumps(model))
-    assert torch.equal(loaded(X), X * 3)
-
-
-def test_torch_cannot_pickle_an_overload():
-    # As documented: keep the module and the name, or pickle the flattened callable. The test is
-    # here to be noticed when torch learns it.
-    with pytest.raises((TypeError, RuntimeError, pickle.PicklingError)):
-        pickle.dumps(doubled)
-
-
-def test_errors_can_be_pickled():
-    with pytest.raises(WrongArgument) as caught:
-        opforge.info(undecorated)
-    loaded = pickle.loads(pickle.dumps(caught.value))
-    assert type(loaded) is WrongArgument
-    assert str(loaded) == str(caught.value)
-
-
-def test_generated_code_is_where_a_debugger_looks(op_name):
-    name = op_name()
-
-    @opforge.op(name)
-    def f(x: Tensor, config: Config) -> Tensor:
-        raise RuntimeError("in the body")
-
-    filename = f.__code__.co_filename
-    assert name in filename
-    assert (
-        linecache.getline(filename, 1)
-        == f"# generated by opforge for {name} ({opforge.info(f).location})\n"
-    )
-    assert "config.scale" in inspect.getsource(f.__code__)
-    with pytest.raises(RuntimeError, match="in the body") as caught:
-        f(X, Config(1.0))
-    frames = [entry for entry in caught.traceback if name in str(entry.path)]
-    assert all(linecache.getline(str(e.path), e.lineno + 1).strip() for e in frames)
-    assert frames
-
-
-def test_linecache_keeps_generated_code_when_it_is_checked(op_name):
-    name = op_name()
-    op = opforge.op(name)(undecorated)
-    linecache.checkcache()
-    assert linecache.getline(op.__code__.co_filename, 1).startswith("# generated by opforge")
 
 
 THREADS = 8
@@ -398,18 +282,6 @@ def test_threads_can_decorate_and_call_at_once(op_name):
     assert left <= {entry.name for entry in opforge.registry.registry}
 
 
-def test_threads_that_make_the_first_call_at_once_all_get_their_result(op_name):
-    for _ in range(10):
-
-        def f(x: Tensor, config: Config, point: Point, s: float = 1.5) -> Tensor:
-            return x * config.scale * s + point.x
-
-        op = opforge.op(op_name())(f)
-        results = in_threads(lambda i, op=op: op(X + i, Config(2.0), Point(i, 0)))
-        for index, got in enumerate(results):
-            assert torch.equal(got, (X + index) * 3 + index)
-
-
 def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result(op_name):
     for _ in range(5):
 
@@ -429,40 +301,6 @@ def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result
 
         for index, grad in enumerate(in_threads(work)):
             assert torch.equal(grad, torch.full_like(X, index))
-
-
-def test_only_one_of_several_threads_gets_a_name(op_name):
-    name = op_name()
-
-    def work(index):
-        def f(x: Tensor) -> Tensor:
-            return x + index
-
-        try:
-            return opforge.op(name)(f)
-        except BadRegistration:
-            return None
-
-    won = [(index, op) for index, op in enumerate(in_threads(work)) if op is not None]
-    ((index, op),) = won
-    assert torch.equal(op(X), X + index)
-
-
-def test_a_thread_may_unregister_while_others_look(op_name):
-    names = [op_name() for _ in range(40)]
-    ops = [opforge.op(name)(undecorated) for name in names]
-
-    def work(index):
-        if index == 0:
-            for op in ops:
-                opforge.unregister(op)
-            return True
-        return all(isinstance(opforge.is_op(op), bool) for op in ops) and bool(
-            list(opforge.registry.registry)
-        )
-
-    assert all(in_threads(work))
-    assert not any(opforge.is_op(op) for op in ops)
 
 
 def test_one_mode_none_function_under_two_names_is_not_forgotten_silently(op_name):

@@ -211,28 +211,3 @@ def hashable(value):
     except TypeError:
         return False
     return True
-
-
-@MODEST
-@given(st.data(), KINDS.filter(lambda k: k.holds_tensor))
-def test_a_tensor_keeps_its_identity_through_a_tree(data, kind):
-    pointers = []
-    op, seen = make_op(f"opforge_hypothesis::op{next(numbers)}", [kind])
-    try:
-        value = data.draw(kind.values)
-        op(X, value)
-        pointers = [[t.data_ptr() for t in tensors_in(v)] for v in (value, seen[-1][0])]
-        assert pointers[0] == pointers[1]
-    finally:
-        opforge.unregister(op)
-
-
-def tensors_in(value):
-    if isinstance(value, Tensor):
-        yield value
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)

@@ -113,18 +113,6 @@ def test_strides_and_views_are_arguments(traced):
     assert launch.cloned == ["out_ptr"]
 
 
-def test_arguments_may_be_unpacked_from_a_dict(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        options = {"BLOCK": 64, "num_warps": 2}
-        double[(16,)](*(x, out), n=x.numel(), **options)
-        return out
-
-    [launch] = traced(body)
-    assert [c.num_warps for c in launch.kernel.configs] == [2]
-    assert {**launch.kernel.configs[0].kwargs, **launch.arguments}["BLOCK"] == 64
-
-
 class Scaled(triton.KernelInterface):
     """A wrapper that chooses an argument for which the kernel has a default."""
 
@@ -228,29 +216,12 @@ def test_an_int_parameter_of_the_op_may_become_symbolic(op_name):
     assert launch.arguments["BLOCK"] == 64
 
 
-def test_a_trace_for_another_block_size_is_another_node(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor, block: int) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=block)
-        return out
-
-    found = [launches(graph_of(op, x, block)) for block in (32, 64)]
-    assert [launch.arguments["BLOCK"] for [launch] in found] == [32, 64]
-    assert [launch.grid for [launch] in found] == [[(32, 1, 1)], [(16, 1, 1)]]
-
-
 reset = triton.autotune([triton.Config({"BLOCK": 128})], key=["n"], reset_to_zero=["out_ptr"])(
     double
 )
 restored = triton.autotune([triton.Config({"BLOCK": 128})], key=["n"], restore_value=["out_ptr"])(
     double
 )
-pruned = triton.autotune(
-    [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})],
-    key=["n"],
-    prune_configs_by={"early_config_prune": lambda configs, named, **_: configs[:1]},
-)(double)
 
 
 @pytest.mark.parametrize("kernel", [reset, restored], ids=["reset_to_zero", "restore_value"])
@@ -263,17 +234,6 @@ def test_autotuners_that_reset_or_restore_are_nodes(traced, kernel):
     [launch] = traced(body)
     assert launch.kernel.fn is double
     assert launch.cloned == ["out_ptr"]
-
-
-def test_configs_that_are_pruned_are_left_out(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        pruned[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
-    assert [c.kwargs["BLOCK"] for c in launch.kernel.configs] == [128]
-    assert launch.grid == [(8, 1, 1)]
 
 
 ASKED = []

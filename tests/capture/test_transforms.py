@@ -54,23 +54,6 @@ def test_a_branch_of_cond_is_seen_through(op):
     assert with_submodules(compiled_graph_of(function, torch.ones(300))) == ["double"]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_changes_nothing_without_a_rule(op, dtype):
-    def function(x):
-        with torch.autocast("cpu", dtype=dtype):
-            return op(x) + 1
-
-    assert kernel_names(compiled_graph_of(function, torch.ones(300))) == ["double"]
-
-
-def test_inference_mode_is_seen_through(op):
-    def function(x):
-        with torch.inference_mode():
-            return op(x) + 1
-
-    assert kernel_names(compiled_graph_of(function, torch.ones(300))) == ["double"]
-
-
 def test_a_sequential_vmap_launches_once_per_slice(op_name):
     op = opforge.op(run_double, name=op_name(), vmap="sequential")
     graph = compiled_graph_of(lambda x: torch.vmap(op)(x) + 1, torch.ones(3, 30))
@@ -106,12 +89,6 @@ def test_func_grad_goes_back_through_a_bare_launch(differentiable, nothing_left)
     assert kernel_names(compiled_graph_of(function, torch.ones(30))) == ["double", "biased"]
 
 
-def test_a_chain_of_ops_goes_back_in_reverse(differentiable):
-    given = torch.ones(30, requires_grad=True)
-    graph = joint_graph_of(lambda x: differentiable(differentiable(x)).sin(), given)
-    assert kernel_names(graph) == ["double", "double", "biased", "biased"]
-
-
 def test_checkpointing_keeps_the_launches(differentiable):
     given = torch.ones(30, requires_grad=True)
 
@@ -145,9 +122,3 @@ def test_a_mutated_argument_may_require_grad(op_name):
 
     graph = compiled_graph_of(function, torch.ones(30, requires_grad=True))
     assert kernel_names(graph) == ["double_in_place"]
-
-
-def test_the_packet_is_seen_through_as_its_overload_is(op):
-    namespace, name = opforge.info(op).name.split("::")
-    packet = getattr(getattr(torch.ops, namespace), name)
-    assert kernel_names(compiled_graph_of(lambda x: packet(x) + 1, torch.ones(30))) == ["double"]

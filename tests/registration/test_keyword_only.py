@@ -1,17 +1,10 @@
 """Keyword-only parameters: so in the schema, and in what setup_context gets."""
 
-import dataclasses
-
 import pytest
 import torch
 from torch import Tensor
 
 import opforge
-
-
-@dataclasses.dataclass(frozen=True)
-class Shift:
-    by: float
 
 
 def test_they_are_keyword_only_in_the_schema(op_name):
@@ -50,21 +43,6 @@ def test_setup_context_may_take_them_apart(op_name, compiled):
     call(w, z=7).sum().backward()
     assert w.grad.tolist() == [42, 42]
     assert all(inputs == (2, 2, {"y": 3, "z": 7}) for inputs in seen)
-
-
-def test_setup_context_may_take_records_apart(op_name):
-    def setup_context(ctx, inputs, keyword_only_inputs, output):
-        assert len(inputs) == 1
-        assert keyword_only_inputs == {"shift": Shift(1.0), "scale": 2.0}
-        ctx.factor = keyword_only_inputs["scale"]
-
-    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
-    def op(x: Tensor, *, shift: Shift, scale: float = 2.0) -> Tensor:
-        return x * scale + shift.by
-
-    x = torch.ones(2, requires_grad=True)
-    op(x, shift=Shift(1.0)).sum().backward()
-    assert x.grad.tolist() == [2, 2]
 
 
 def test_without_keyword_only_parameters_there_are_none(op_name):

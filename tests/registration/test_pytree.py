@@ -29,14 +29,6 @@ def test_a_record_is_a_pytree_node(op_name):
     assert paths == [".tensor", ".scale"]
 
 
-def test_a_record_used_by_two_ops_is_registered_once(op_name):
-    cls = fresh_record()
-    use_in_op(op_name, cls)
-    first = pytree.SUPPORTED_NODES[cls]
-    use_in_op(op_name, cls)
-    assert pytree.SUPPORTED_NODES[cls] is first
-
-
 def test_a_users_own_pytree_registration_stays(op_name):
     cls = fresh_record()
     pytree.register_pytree_node(
@@ -69,23 +61,6 @@ def test_a_refused_decoration_registers_no_pytree_node(op_name):
             return x + 1
 
     assert cls not in pytree.SUPPORTED_NODES
-
-
-def test_a_record_with_derived_fields_survives_the_pytree(op_name):
-    @dataclasses.dataclass(frozen=True)
-    class Derived:
-        n: int
-        double: int = dataclasses.field(init=False)
-
-        def __post_init__(self):
-            object.__setattr__(self, "double", self.n * 2)
-
-    @opforge.op(op_name())
-    def op(x: Tensor, cfg: Derived) -> Tensor:
-        return x + cfg.double
-
-    leaves, spec = pytree.tree_flatten(Derived(4))
-    assert pytree.tree_unflatten(leaves, spec) == Derived(4)
 
 
 def fresh_record():

@@ -9,48 +9,7 @@ import opforge
 from opforge.errors import BadOption
 from support.processes import environment, python
 
-# In a fresh process, because a process group cannot be undone.
-SCRIPT = """
-import torch, torch.distributed as dist
-from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-import opforge
-
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-mesh = init_device_mesh("cpu", (1,))
-seen = []
-
-def rule(x, scale):
-    return [([Replicate()], [Replicate(), None]), ([Shard(0)], [Shard(0), None])]
-
-@opforge.op("sharded::scaled", sharding=rule)
-def scaled(x: Tensor, scale: float) -> Tensor:
-    seen.append(type(x).__name__)
-    return x * scale
-
-x = torch.arange(6.0).reshape(3, 2)
-out = scaled(distribute_tensor(x, mesh, [Shard(0)]), 2.0)
-assert out.placements == (Shard(0),), out.placements
-torch.testing.assert_close(out.full_tensor(), x * 2)
-assert seen[-1] == "Tensor", seen
-dist.destroy_process_group()
-print("sharded")
-"""
-
-
-def test_an_op_with_a_sharding_rule_runs_on_dtensors():
-    run = subprocess.run(
-        [python(), "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env=environment(),
-    )
-    assert "sharded" in run.stdout, run.stderr
-
-
+# In fresh processes, because a process group cannot be undone.
 TWO_RANKS = """
 import sys, torch, torch.distributed as dist
 from torch import Tensor, nn

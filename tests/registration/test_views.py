@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
-from opforge.errors import MissingBackward, OpforgeWarning, WrongResult
+from opforge.errors import MissingBackward, WrongResult
 
 VIEW = "(Tensor(a) x) -> Tensor(a)"
 
@@ -67,30 +67,12 @@ def test_the_gradient_of_a_write_to_a_pure_view_is_right(op_name):
     assert leaf.grad.tolist() == [[10, 10], [10, 10]]
 
 
-def test_without_a_backward_a_declared_view_raises_when_autograd_goes_back(op_name):
-    flat = flat_view(op_name())
-    _, x = leaf_and_double()
-    with pytest.raises(MissingBackward):
-        flat(x).sum().backward()
-
-
 def test_a_write_to_a_declared_view_reaches_the_input_where_nothing_requires_grad(op_name):
     flat = flat_view(op_name())
     x = torch.ones(2, 2)
     flat(x).mul_(5)
     assert x.tolist() == [[5, 5], [5, 5]]
     assert x._version == 1
-
-
-def test_a_declared_view_of_a_captured_tensor_is_still_detached_with_a_warning(op_name):
-    weight = torch.ones(2, requires_grad=True)
-
-    @opforge.op(op_name(), schema=VIEW)
-    def scaled(x):
-        return x * weight
-
-    with pytest.warns(OpforgeWarning, match="is not a parameter"):
-        assert not scaled(torch.ones(2)).requires_grad
 
 
 def test_an_input_that_is_changed_and_returned_is_returned_itself(op_name):
