@@ -419,13 +419,13 @@ def build(
     from .serving import command as served
 
     if as_wheel:
-        from .shipping.platform_tag import check_extra
+        from .shipping.command import check_extra
 
         check_extra()
     if served.is_recording(given["targets"]):
         package = None
         if as_wheel:
-            from .shipping.wheel_file import package_name
+            from .shipping.command import package_name
 
             package = package_name(Path(given["output"]), given.pop("name"))
         click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))

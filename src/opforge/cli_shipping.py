@@ -168,7 +168,7 @@ def pack(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
 
 def wheel_name_check(name: str | None) -> Callable[[str], None]:
     """What refuses a name that a wheel cannot have; the one that is given already is refused."""
-    from .shipping.wheel_file import check_package_name
+    from .shipping.command import check_package_name
 
     check = functools.partial(check_package_name, fix="choose another one: --name NAME")
     if name is not None:

@@ -114,12 +114,9 @@ def test_its_platform_is_auditwheels_verdict(folder, tmp_path):
 
 
 def test_a_folder_that_has_the_name_of_a_package_needs_another(folder, tmp_path):
-    with pytest.raises(BadOption) as caught:
+    with pytest.raises(BadOption, match="cannot be named kernels, after its folder: ") as caught:
         run(str(folder), str(tmp_path), "1")
-    assert str(caught.value) == (
-        "a Python package cannot be named kernels, after its folder: it would overwrite or hide "
-        "the package of HuggingFace's kernels\n  fix: choose another one: --name NAME"
-    )
+    assert "--name NAME" in caught.value.fix
 
 
 def test_a_name_is_refused_before_anything_is_built(tmp_path):
@@ -133,7 +130,7 @@ def test_a_name_is_refused_before_anything_is_built(tmp_path):
 def test_a_folder_that_was_altered_is_refused(folder, tmp_path):
     altered = shutil.copytree(folder, tmp_path / "altered")
     (altered / "_opforge_served.abi3.so").write_bytes(b"other")
-    with pytest.raises(Untrusted, match=r"abi3\.so is not what was built"):
+    with pytest.raises(Untrusted, match=r"abi3\.so has changed"):
         run(str(altered), str(tmp_path), "1")
 
 

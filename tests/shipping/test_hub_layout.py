@@ -14,7 +14,7 @@ from opforge.errors import BadOption
 from opforge.shipping import command
 from opforge.shipping.built import read_built
 from opforge.shipping.command import run as wheel
-from opforge.shipping.hub_layout import write_hub_layout
+from opforge.shipping.package import hub_files
 from support.shipped_child import CALL, run
 
 MACHINE = os.uname().machine
@@ -61,7 +61,7 @@ def test_the_librarys_own_loader_loads_it(hub):
     assert done.returncode == 0, done.stderr
 
 
-def test_ptx_is_for_later_gpus(dist, tmp_path):
+def test_ptx_is_for_later_gpus(dist):
     library = read_built(dist)
     place = "share/shipped_ops/manifest.json"
     manifest = json.loads(library.files[place])
@@ -70,8 +70,7 @@ def test_ptx_is_for_later_gpus(dist, tmp_path):
             image["ptx_sha256"] = "0" if image["arch"] == "sm_80" else None
     files = library.files | {place: json.dumps(manifest).encode()}
     changed = dataclasses.replace(library, files=files)
-    first, _ = write_hub_layout(changed, tmp_path, "1!2.0")
-    told = json.loads((first / "metadata.json").read_text())
+    told = json.loads(hub_files(changed, "1!2.0")[f"build/{BUILDS[0]}/metadata.json"])
     assert (told["version"], told["backend"]["archs"]) == (2, ["8.0+PTX", "9.0a"])
 
 
@@ -85,23 +84,16 @@ def test_the_command_names_what_it_wrote(dist, tmp_path):
     assert CliRunner().invoke(main, arguments).exit_code == 0
 
 
-def test_a_name_that_the_hub_does_not_take_is_refused(dist, tmp_path):
+def test_a_name_that_the_hub_does_not_take_is_refused(dist):
     library = dataclasses.replace(read_built(dist), name="Ops_")
-    library.files["share/Ops_/manifest.json"] = library.files["share/shipped_ops/manifest.json"]
-    with pytest.raises(BadOption, match="cannot be named Ops-") as caught:
-        write_hub_layout(library, tmp_path, "1")
-    rule = "lowercase letters, digits and dashes, a letter first"
-    assert caught.value.fix == f"build the library with another --name: {rule}"
+    with pytest.raises(BadOption, match="cannot be named Ops-"):
+        hub_files(library, "1")
 
 
-def test_a_library_for_amd_alone_is_refused(dist, tmp_path):
+def test_a_library_for_amd_alone_is_refused(dist):
     library = dataclasses.replace(read_built(dist), archs=("gfx90a", "gfx942"))
-    with pytest.raises(BadOption) as caught:
-        write_hub_layout(library, tmp_path, "1")
-    said = "shipped_ops is for gfx90a, gfx942, and this layout is for CUDA"
-    assert str(caught.value).startswith(said)
-    assert caught.value.fix == "build it for an NVIDIA GPU, too, or ship a wheel"
-    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(BadOption, match="is for gfx90a, gfx942, and this layout is for CUDA"):
+        hub_files(library, "1")
 
 
 def test_a_library_for_both_vendors_is_that_of_cuda(dist, tmp_path, monkeypatch):
@@ -114,17 +106,6 @@ def test_a_library_for_both_vendors_is_that_of_cuda(dist, tmp_path, monkeypatch)
         assert told["backend"] == {"type": "cuda", "archs": ["8.0", "9.0a"]}
         (line,) = [line for line in said if line.startswith(f"{place}: ")]
         assert line.endswith(" for sm_80, sm_90")
-
-
-@pytest.mark.parametrize("text", ['{"name": "other"}', "{}", "no JSON", "[]"])
-def test_the_folder_of_another_kernel_is_left_alone(dist, tmp_path, text):
-    place = tmp_path / "build" / BUILDS[1]
-    place.mkdir(parents=True)
-    (place / "metadata.json").write_text(text)
-    with pytest.raises(BadOption, match="is not a build of shipped-ops") as caught:
-        wheel(str(dist), str(tmp_path), "1", layout="kernels")
-    assert caught.value.fix == "choose another folder: -o"
-    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [place / "metadata.json"]
 
 
 def test_served_kernels_have_no_such_layout(tmp_path):

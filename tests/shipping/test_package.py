@@ -1,17 +1,20 @@
-"""The package in a wheel: functions, types and docstrings from the operators."""
+"""The package in a wheel: functions, types and docstrings, and what it has of opforge."""
 
 import ast
+import dataclasses
 import inspect
 import subprocess
 import sys
 import types
+from pathlib import PurePosixPath
 
 import pytest
 
 from opforge.native.ir.interface import Op, SchemaArgument
-from opforge.shipping.built import BuiltLibrary
+from opforge.shipping.built import BuiltLibrary, Platform
 from opforge.shipping.package import callable_ops, package_files
-from opforge.shipping.platform_tag import Platform
+from opforge.shipping.rules import copied_files, no_gradient
+from support.shipped_library import library
 
 Argument = SchemaArgument
 
@@ -23,11 +26,16 @@ def op(*arguments, name="f", returns=("Tensor",), doc="", schema="ns::f() -> ()"
     )  # fmt: skip
 
 
+def library_of(*ops, files=()):
+    return BuiltLibrary("mylib", ("sm_90",), ops, Platform("", "x86_64"), dict(files), ())
+
+
 def files_of(*ops):
-    library = BuiltLibrary(
-        "mylib", ("sm_90",), ops, Platform("manylinux_2_34_x86_64", "x86_64"), {}, ()
-    )
-    return {name: text.decode() for name, text in package_files(library, "1.0").items()}
+    return {name: text.decode() for name, text in package_files(library_of(*ops), "1.0").items()}
+
+
+def module_of(*ops):
+    return files_of(*ops)["__init__.py"]
 
 
 def signatures(text):
@@ -41,11 +49,8 @@ SIGNATURES = [
     ([Argument("x", "Tensor?", default=(None,))], (), "(x: Tensor | None=None) -> None"),
     ([], ("Tensor", "Tensor?"), "() -> tuple[Tensor, Tensor | None]"),
     ([Argument("n", "SymInt", default=(3,))], (), "(n: int=3) -> None"),
-    ([Argument("n", "int?")], (), "(n: int | None) -> None"),
-    ([Argument("eps", "float", default=(1,))], (), "(eps: float=1.0) -> None"),
     ([Argument("eps", "float", default=(float("inf"),))], (), "(eps: float=float('inf')) -> None"),
     ([Argument("on", "bool", default=(1,))], (), "(on: bool=True) -> None"),
-    ([Argument("d", "ScalarType")], (), "(d: dtype) -> None"),
     (
         [Argument("x", "Tensor"), Argument("on", "bool", keyword_only=True, default=(False,))],
         (),
@@ -59,14 +64,17 @@ SIGNATURES = [
     ([Argument("n", "SymInt", (1, 2))], (), "(n: Literal[1, 2]) -> None"),
     ([Argument("on", "bool", (0,), fixed=True)], (), "(on: Literal[False]) -> None"),
     ([Argument("eps", "float", (0.5,), fixed=True)], (), "(eps: float) -> None"),
+    (
+        [Argument("d", "ScalarType", default=(("dtype", "float16"),))],
+        (),
+        "(d: dtype=_library.dtype('float16')) -> None",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "returns", "expected"), SIGNATURES)
 def test_a_signature_is_the_schemas(arguments, returns, expected):
-    files = files_of(op(*arguments, returns=returns))
-    assert signatures(files["__init__.py"])["f"] == expected
-    assert signatures(files["__init__.pyi"])["f"] == expected
+    assert signatures(module_of(op(*arguments, returns=returns)))["f"] == expected
 
 
 RESULT = ("Both", "value", "slope")
@@ -74,59 +82,41 @@ TWO = ("Tensor", "Tensor?")
 
 
 def test_a_named_tuple_is_a_class_of_the_package():
-    one, other = (op(name=name, returns=TWO, result=RESULT) for name in "fg")
-    for text in (files := files_of(one, other))["__init__.py"], files["__init__.pyi"]:
-        assert (
-            text.count("class Both(NamedTuple):\n    value: Tensor\n    slope: Tensor | None\n")
-            == 1
-        )
-        assert signatures(text)["g"] == "() -> Both"
-    assert "return Both(*_op_f())" in files["__init__.py"]
-    assert "'Both', " in files["__init__.py"]
+    text = module_of(*(op(name=name, returns=TWO, result=RESULT) for name in "fg"))
+    declared = "class Both(NamedTuple):\n    value: Tensor\n    slope: Tensor | None\n"
+    assert text.count(declared) == 1
+    assert signatures(text)["g"] == "() -> Both"
+    assert "return Both(*_op_f())" in text
+    assert "'Both', " in text
 
 
 @pytest.mark.parametrize(
     "result",
-    [("Tensor", "value", "slope"), ("f", "value", "slope"), ("Both", "a", "lambda"),
-     ("Both", "_a", "b"), ("Both", "value", "other")],
+    [("Tensor", "value", "slope"), ("f", "value", "slope"), ("Both", "_a", "b"),
+     ("Both", "value", "other")],
 )  # fmt: skip
 def test_a_class_that_the_package_cannot_have_is_a_plain_tuple(result):
     first = op(name="a", returns=TWO, result=RESULT)
-    text = files_of(first, op(returns=TWO, result=result))["__init__.py"]
+    text = module_of(first, op(returns=TWO, result=result))
     assert signatures(text)["f"] == "() -> tuple[Tensor, Tensor | None]"
     assert "return _op_f()" in text
 
 
-def test_a_function_gives_way_to_a_module_of_the_package():
-    library = BuiltLibrary(
-        "mylib", ("sm_90",), (op(name="jax"), op(name="f")),
-        Platform("manylinux_2_34_x86_64", "x86_64"), {"jax.py": b""}, (),
-    )  # fmt: skip
-    assert [one.name for one in callable_ops(library)] == ["f"]
-
-
-def test_a_dtype_that_is_a_default_is_looked_up_in_torch():
-    files = files_of(op(Argument("d", "ScalarType", default=(("dtype", "float16"),))))
-    assert signatures(files["__init__.py"])["f"].startswith("(d: dtype=_library.dtype('float16'))")
-    assert signatures(files["__init__.pyi"])["f"].startswith("(d: dtype=...)")
-
-
 @pytest.mark.parametrize(
     "doc",
-    ["One line.", "Two\n\n    lines, indented.", 'Quotes """ and \\n and "', "", "ünïcode \\"],
+    ["Two\n\n    lines, indented.", 'Quotes """ and \\n and "', "", "ünïcode \\"],
 )
 def test_a_docstring_is_the_ops_own(doc):
-    files = files_of(op(doc=doc))
-    for name in ("__init__.py", "__init__.pyi"):
-        (found,) = (n for n in ast.parse(files[name]).body if getattr(n, "name", "") == "f")
-        said = inspect.cleandoc(doc)
-        schema = "As a torch operator: ns::f() -> ()"
-        assert ast.get_docstring(found) == (f"{said}\n\n{schema}" if said else schema)
+    body = ast.parse(module_of(op(doc=doc))).body
+    (function,) = (node for node in body if getattr(node, "name", "") == "f")
+    schema = "As a torch operator: ns::f() -> ()"
+    shown = inspect.cleandoc(doc)
+    assert ast.get_docstring(function) == (f"{shown}\n\n{schema}" if shown else schema)
 
 
 def test_arguments_are_handed_on_as_they_were_given():
     arguments = [Argument("x", "Tensor"), Argument("on", "bool", keyword_only=True)]
-    text = files_of(op(*arguments))["__init__.py"].replace("from . import _library\n", "")
+    text = module_of(op(*arguments)).replace("from . import _library\n", "")
     text = text.replace("from ._library import get_cmake_dir, get_include, get_library\n", "")
     handed = types.SimpleNamespace(operator=lambda name: lambda *a, **k: (name, a, k))
     made = {"_library": handed}
@@ -134,10 +124,10 @@ def test_arguments_are_handed_on_as_they_were_given():
     assert made["f"](1, on=True) == ("ns::f", (1,), {"on": True})
 
 
-@pytest.mark.parametrize("name", ["get_include", "lambda", "_hidden", "annotations", "float"])
+@pytest.mark.parametrize("name", ["get_include", "lambda", "_hidden", "float", "jax"])
 def test_a_name_that_the_package_cannot_have_is_left_to_torch_ops(name):
-    made = BuiltLibrary("mylib", (), (op(name=name), op()), Platform("", ""), {}, ())
-    assert [found.name for found in callable_ops(made)] == ["f"]
+    made = library_of(op(name=name), op(), files={"jax.py": b""})
+    assert [each.name for each in callable_ops(made)] == ["f"]
 
 
 @pytest.mark.parametrize(
@@ -150,11 +140,7 @@ def test_a_name_that_the_package_cannot_have_is_left_to_torch_ops(name):
     ],
 )
 def test_arguments_that_python_cannot_have_are_left_to_torch_ops(arguments):
-    made = BuiltLibrary(
-        "mylib", (), (op(*arguments, name="g"), op()), Platform("", "x86_64"), {}, ()
-    )
-    assert [found.name for found in callable_ops(made)] == ["f"]
-    assert "def g" not in package_files(made, "1")["__init__.py"].decode()
+    assert [*signatures(module_of(op(*arguments, name="g"), op()))] == ["f"]
 
 
 def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
@@ -180,17 +166,46 @@ def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", "use.py"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    found = [line.split(": ", 1)[0] for line in done.stdout.splitlines() if ": error: " in line]
+    # Of packages that are installed, mypy reports none.
+    errors = [line.split(": ")[0] for line in done.stdout.splitlines() if ": error: " in line]
+    found = [place for place in errors if place.startswith("use.py")]
     assert found == ["use.py:7", "use.py:8", "use.py:9"], done.stdout
 
 
 def test_the_file_that_is_copied_names_this_library():
-    text = files_of(op())["_library.py"]
-    assert 'LIBRARY = "mylib"\nMACHINE = "x86_64"\n' in text
-    other = BuiltLibrary("other", (), (op(),), Platform("", "aarch64"), {}, ())
-    assert b'LIBRARY = "other"\nMACHINE = "aarch64"\n' in package_files(other, "1")["_library.py"]
-    assert "opforge" not in {
-        alias.name.partition(".")[0]
-        for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)
-        for alias in node.names
-    }  # fmt: skip
+    assert 'LIBRARY = "mylib"\nMACHINE = "x86_64"\n' in files_of(op())["_library.py"]
+
+
+def imported(file, text):
+    """The files that a copied one imports, and whether all of them are relative."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = PurePosixPath(file).parents[node.level - 1]
+            module = base.joinpath(*(node.module or "").split("."))
+            names = [alias.name for alias in node.names] if not node.module else []
+            yield from ([f"{module / name}.py" for name in names] or [f"{module}.py"])
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+            assert not any(name.partition(".")[0] == "opforge" for name in names)
+
+
+def test_what_is_copied_imports_nothing_else_of_opforge():
+    files = copied_files()
+    for file, text in files.items():
+        assert {*imported(file, text)} <= files.keys(), file
+        for folder in list(PurePosixPath(file).parents)[:-1]:
+            assert f"{folder}/__init__.py" in files
+
+
+def test_a_gradient_needs_the_operators_that_it_calls():
+    add, plus = library().ops
+    assert no_gradient(plus, (add, plus)) == ""
+    assert no_gradient(plus, (plus,)) == "its backward calls demo::add, which is not in the wheel"
+    assert no_gradient(add, (add, plus)) == "the library has no backward for it"
+    writing = dataclasses.replace(plus, schema="demo::plus(Tensor(a!) x, Tensor y) -> ()")
+    assert no_gradient(writing, (add, plus)).startswith("torch takes none of an operator that wri")
+    by_keyword = [*plus.arguments[:1], dataclasses.replace(plus.arguments[1], keyword_only=True)]
+    keyword_only = dataclasses.replace(plus, arguments=tuple(by_keyword))
+    assert no_gradient(keyword_only, (add, plus)).endswith("operator with keyword-only tensors")
+    nested = dataclasses.replace(plus, formula=(("item", plus.formula[1], 0), None))
+    assert no_gradient(nested, (plus,)) == no_gradient(plus, (plus,))

@@ -120,36 +120,24 @@ def test_a_function_has_its_signature_and_docstring(installed):
     ]
 
 
-def test_a_wheel_of_another_machine_says_which_one_to_install(unpacked):
-    file = unpacked / "shipped_ops" / "_library.py"
-    file.write_text(
-        file.read_text().replace(f'MACHINE = "{os.uname().machine}"', 'MACHINE = "m68k"')
-    )
+def replaced(file, before, after):
+    file.write_bytes(file.read_bytes().replace(before, after))
+
+
+def test_what_cannot_be_imported_says_what_to_install(unpacked, tmp_path):
+    package, here = unpacked / "shipped_ops", os.uname().machine
+    replaced(package / "_library.py", f'MACHINE = "{here}"'.encode(), b'MACHINE = "m68k"')
     done = run("import shipped_ops", unpacked)
-    here = os.uname().machine
-    assert done.stderr.endswith(
-        f"ImportError: shipped_ops was built for m68k, and this machine is {here}\n"
-        f"  fix: install a wheel whose name ends in {here}.whl\n"
-    )
-
-
-def test_a_torch_that_is_too_old_is_named(unpacked, tmp_path):
+    assert "ImportError: shipped_ops was built for m68k" in done.stderr
+    replaced(package / "_library.py", b'MACHINE = "m68k"', f'MACHINE = "{here}"'.encode())
     (tmp_path / "torch.py").write_text('__version__ = "2.10.0+cu128"\n')
     done = run("import shipped_ops", tmp_path, unpacked)
-    assert done.stderr.endswith(
-        "ImportError: shipped_ops needs torch 2.11 or newer, and this is torch 2.10.0+cu128\n"
-        "  fix: pip install --upgrade torch\n"
-    )
-
-
-def test_an_adapter_that_is_damaged_is_an_import_error(unpacked):
-    adapter = unpacked / "shipped_ops" / "lib" / "libshipped_ops_torch.so"
+    assert "torch 2.11 or newer, and this is torch 2.10.0+cu128" in done.stderr
+    adapter = package / "lib" / "libshipped_ops_torch.so"
     adapter.write_bytes(adapter.read_bytes()[:100])
     done = run("import shipped_ops", unpacked, program=python())
     assert "ImportError: " in done.stderr
-    assert done.stderr.endswith(
-        "  fix: install the wheel again: pip install --force-reinstall shipped_ops\n"
-    )
+    assert "pip install --force-reinstall shipped_ops" in done.stderr
 
 
 def test_cmake_finds_the_library_in_the_package(installed, tmp_path):

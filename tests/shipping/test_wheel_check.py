@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 import opforge
 from opforge.cli import main
-from opforge.shipping.command import run
-from opforge.shipping.wheel_file import Distribution, archive_bytes, wheel_files
+from opforge.shipping.command import Wheel, archive_bytes, run
 
 
 def verified(path, *options):
@@ -20,10 +19,12 @@ def verified(path, *options):
     return done.exit_code, done.output
 
 
-def forged_wheel(folder, told, files):
-    """A wheel with these files of its package, and a RECORD that has them."""
-    file = folder / told.file_name
-    file.write_bytes(archive_bytes(wheel_files(told, files)))
+def forged(wheel, folder, files):
+    """A wheel with these files in its package, and a RECORD that has them."""
+    name, version, *_, platform = wheel.stem.split("-")
+    whole = Wheel(name, version, platform, "forged", files)
+    file = folder / whole.file_name
+    file.write_bytes(archive_bytes(whole.files()))
     return file
 
 
@@ -85,21 +86,7 @@ def test_a_wheel_with_two_entries_of_one_name(wheel, tmp_path):
     with zipfile.ZipFile(copy, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr(module, archive.read(module))
     status, said = verified(copy)
-    assert (status, said.splitlines()[1:]) == (1, [f"  {module} is there more than once"])
-
-
-def test_a_file_that_cannot_be_unpacked_is_named(wheel, tmp_path):
-    content = bytearray(wheel.read_bytes())
-    with zipfile.ZipFile(wheel) as archive:
-        damaged = archive.getinfo("shipped_ops/_library.py")
-        record = archive.getinfo("shipped_ops-1.2.0.dist-info/RECORD")
-    copy = tmp_path / wheel.name
-    for entry in (damaged, record):
-        # Behind the entry's own header: a block of a kind that deflate does not have.
-        content[entry.header_offset + 30 + len(entry.filename)] |= 0b110
-        copy.write_bytes(content)
-        status, said = verified(copy)
-        assert (status, f"  {entry.filename} is damaged" in said) == (1, True)
+    assert (status, f"has several files {module}" in said) == (1, True)
 
 
 def test_the_python_files_of_an_installed_package_are_those_that_were_packed(unpacked):
@@ -130,40 +117,26 @@ def test_the_package_of_kernels_for_the_hub(dist, tmp_path):
 
 
 def test_every_file_of_a_wheel_is_held_against_what_opforge_packs(wheel, tmp_path):
-    header, stub = "shipped_ops/include/shipped_ops.h", "shipped_ops/__init__.pyi"
-    other = repacked(wheel, tmp_path, **{stub: None, "shipped_ops/evil.py": b"evil"})
-    status, said = verified(other)
+    header, typed = "shipped_ops/include/shipped_ops.h", "shipped_ops/py.typed"
+    changed = {typed: None, "shipped_ops/evil.py": b"evil", "evil.pth": b""}
+    status, said = verified(repacked(wheel, tmp_path, **changed))
     packs = f"is not what opforge {opforge.__version__} packs with these files"
     assert status == 1
-    assert f"  {stub} is gone" in said
+    assert f"  {typed} is gone" in said
     assert f"  shipped_ops/evil.py {packs}" in said
+    assert f"  evil.pth {packs}" in said
     status, said = verified(repacked(wheel, tmp_path, **{header: b"other"}))
     assert (status, said.splitlines()[1:]) == (1, ["  include/shipped_ops.h has changed"])
 
 
 @pytest.mark.parametrize("added", ["evil.py", "__init__.py", "lib/libshipped_ops.so"])
 def test_a_record_that_was_forged_hides_nothing(added, wheel, tmp_path):
-    name, version, *_, platform = wheel.stem.split("-")
-    told = Distribution(name, version, platform, "forged")
-    status, said = verified(forged_wheel(tmp_path, told, of_package(wheel) | {added: b"evil"}))
+    status, said = verified(forged(wheel, tmp_path, of_package(wheel) | {added: b"evil"}))
     assert (status, f"{added} " in said) == (1, True)
 
 
-def test_a_file_beside_the_package_is_refused(wheel, tmp_path):
-    status, said = verified(repacked(wheel, tmp_path, **{"evil.pth": b""}))
-    assert (status, "  evil.pth is not what opforge " in said) == (1, True)
-
-
-def test_a_wheel_that_lacks_python_is_told_and_its_name_does_not_matter(wheel, tmp_path):
-    renamed = shutil.copy(wheel, tmp_path / "x.whl")
-    assert verified(renamed)[0] == 0
-    files = of_package(wheel)
-    del files["__init__.pyi"]
-    name, version, *_, platform = wheel.stem.split("-")
-    told = Distribution(name, version, platform, "forged")
-    shutil.move(forged_wheel(tmp_path, told, files), renamed)
-    status, said = verified(renamed)
-    assert (status, "  shipped_ops/__init__.pyi is gone" in said) == (1, True)
+def test_the_name_of_a_wheels_file_does_not_matter(wheel, tmp_path):
+    assert verified(shutil.copy(wheel, tmp_path / "x.whl"))[0] == 0
 
 
 def test_a_signature_goes_along(dist, tmp_path):
@@ -182,41 +155,29 @@ def test_a_signature_goes_along(dist, tmp_path):
 def test_a_wheel_without_a_signature(wheel, tmp_path):
     (tmp_path / "pub").write_bytes(bytes(minisign.KeyPair.generate().public_key))
     status, said = verified(wheel, "--trusted-key", tmp_path / "pub")
-    assert status == 1
     sums = f"{wheel}/shipped_ops/share/shipped_ops/SHA256SUMS"
-    assert f"{sums} is not signed: there is no SHA256SUMS.minisig\n" in said
+    assert (status, f"{sums} is not signed: " in said) == (1, True)
 
 
 def test_a_wheel_cannot_be_built_again(wheel):
     done = CliRunner().invoke(main, ["verify", str(wheel)])
     assert "cannot be built again: a wheel has no sources" in done.output
-    assert "fix: verify the folder that it was packed from, or only its files" in done.output
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda file: file.write_bytes(b"not a zip"), "File is not a zip file"),
-        (lambda file: None, "No such file or directory"),
-        (
-            lambda file: zipfile.ZipFile(file, "w").close(),
-            "it has 0 files called RECORD",
-        ),
-    ],
-)
-def test_what_is_not_a_wheel(make, why, tmp_path):
+@pytest.mark.parametrize("content", [b"not a zip", None, "damaged", "of something else"])
+def test_what_is_not_a_wheel_of_opforge(content, wheel, tmp_path):
     file = tmp_path / "x.whl"
-    make(file)
+    if content == "damaged":
+        # A block of a kind that deflate does not have, behind the header of the first entry.
+        damaged = bytearray(wheel.read_bytes())
+        with zipfile.ZipFile(wheel) as archive:
+            first = archive.infolist()[0]
+        damaged[first.header_offset + 30 + len(first.filename)] |= 0b110
+        content = bytes(damaged)
+    elif content == "of something else":
+        content = archive_bytes({"other/__init__.py": b"", "other-1.0.dist-info/RECORD": b""})
+    if content is not None:
+        file.write_bytes(content)
     status, said = verified(file)
-    assert status == 1
-    assert f"{file} is not a wheel: " in said
-    assert why in said
+    assert (status, str(file) in said) == (1, True)
     assert "fix: give a wheel that `opforge wheel` wrote" in said
-
-
-def test_a_wheel_of_something_else(tmp_path):
-    told = Distribution("other", "1.0", "any", "other")
-    file = forged_wheel(tmp_path, told, {"__init__.py": b""})
-    said = verified(file)[1]
-    assert f"{file} holds 0 opforge builds, expected one" in said
-    assert said.count("fix:") == 1

@@ -1,32 +1,37 @@
-"""`opforge wheel`: what the command does and says."""
+"""`opforge wheel`: what a build wrote, as a wheel or for HuggingFace's kernels."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+import hashlib
+import importlib
+import io
+import keyword
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import BadOption
+import opforge
+
+from ..errors import BadOption, OutputNotWritable
 from ..notebook import counted, size
+from ..serving import manifest as manifests
 from ..versions import OLDEST_TORCH
-from .built import BuiltLibrary, is_served, read_built, read_served, served_files
-from .hub_layout import write_hub_layout
-from .package import callable_ops, package_files, result_classes
-from .platform_tag import check_extra
+from .built import BuiltLibrary, Platform, listed_files, platform_of, read_built
+from .package import callable_ops, hub_files, package_files, result_classes
 from .rules import no_gradient
-from .wheel_file import (
-    Distribution,
-    archive_bytes,
-    check_version,
-    package_name,
-    wheel_files,
-    write_whole,
-)
 
 _TORCH = ("Provides-Extra: torch", f'Requires-Dist: torch>={OLDEST_TORCH}; extra == "torch"')
 # The first whose `jax.ffi` the module uses.
 _JAX = ("Provides-Extra: jax", 'Requires-Dist: jax>=0.5; extra == "jax"')
+# Packages that a wheel of that name would overwrite or hide.
+_TAKEN = {
+    "jax", "jaxlib", "kernels", "numpy", "opforge", "pip", "setuptools", "torch", "triton",
+    "tvm-ffi", "wheel",
+}  # fmt: skip
 
 
 def run(
@@ -34,7 +39,7 @@ def run(
 ) -> str:
     """Write the wheel of a built library or of served kernels, and report it."""
     check_extra()
-    check_version(version)
+    _check_version(version)
     folder = Path(path)
     if is_served(folder) and layout != "wheel":
         raise BadOption(
@@ -47,66 +52,119 @@ def run(
             fix=f"leave it out, or build the library again with `opforge build --name {name}`",
         )
     if layout == "kernels":
-        return _lay_out(read_built(folder), Path(output), version)
-    packed = pack(folder, version, name)
-    content = archive_bytes(packed.files)
-    file = Path(output, packed.told.file_name)
-    write_whole(file, content)
-    lines = [f"note: {note}" for note in packed.notes]
-    return "\n".join([*lines, f"{file}: {packed.content}, {size(len(content))}"])
+        return _write_for_hub(read_built(folder), Path(output), version)
+    wheel = pack(folder, version, name)
+    content = archive_bytes(wheel.files())
+    file = Path(output, wheel.file_name)
+    _write(file, content)
+    notes = [f"note: {note}" for note in wheel.notes]
+    return "\n".join([*notes, f"{file}: {wheel.about}, {size(len(content))}"])
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A wheel that is not yet a file."""
+class Wheel:
+    """A wheel that is not yet a file; `package` has its files below its name."""
 
-    told: Distribution
-    files: dict[str, bytes]
-    # For people: what it has.
-    content: str
-    notes: list[str]
+    name: str
+    version: str
+    platform: str
+    summary: str
+    package: Mapping[str, bytes]
+    # Lines of METADATA.
+    extras: tuple[str, ...] = ()
+    # Which Python it is for, and with which ABI.
+    python: str = "py3-none"
+    # For people.
+    about: str = ""
+    notes: list[str] = field(default_factory=list)
 
+    @property
+    def tag(self) -> str:
+        return f"{self.python}-{self.platform}"
 
-def pack(folder: Path, version: str, name: str | None = None) -> Packed:
-    """The wheel of what was built into a folder."""
-    if is_served(folder):
-        served = read_served(folder, package_name(folder, name))
-        archs = ", ".join(served.archs)
-        told = Distribution(
-            name=served.name,
-            version=version,
-            platform=served.platform.tag,
-            summary=f"Triton kernels for {archs}, served by opforge",
-            # The extension is a module for CPython 3.10 and later.
-            python="cp310-abi3",
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}-{self.tag}.whl"
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the package, and then `METADATA`, `WHEEL` and `RECORD`."""
+        info = f"{self.name}-{self.version}.dist-info"
+        files = {f"{self.name}/{name}": text for name, text in sorted(self.package.items())}
+        files[f"{info}/METADATA"] = _lines(
+            "Metadata-Version: 2.1",
+            f"Name: {self.name}",
+            f"Version: {self.version}",
+            f"Summary: {self.summary}",
+            "Requires-Python: >=3.10",
+            *self.extras,
         )
-        content = f"{counted(served.kernels, 'kernel')} for {archs}"
-        notes = _about(served.platform.notes)
-        return Packed(told, wheel_files(told, served_files(served)), content, notes)
+        files[f"{info}/WHEEL"] = _lines(
+            "Wheel-Version: 1.0",
+            f"Generator: opforge {opforge.__version__}",
+            "Root-Is-Purelib: false",
+            f"Tag: {self.tag}",
+        )
+        rows = [f"{name},{_digest(content)},{len(content)}" for name, content in files.items()]
+        files[f"{info}/RECORD"] = _lines(*rows, f"{info}/RECORD,,")
+        return files
+
+
+def is_served(path: Path) -> bool:
+    return (path / manifests.NAME).is_file()
+
+
+def pack(folder: Path, version: str, name: str | None = None) -> Wheel:
+    """The wheel of what was built into a folder, or of what a wheel has installed there."""
+    if is_served(folder):
+        return _pack_served(folder, version, package_name(folder, name))
     library = read_built(folder)
-    told = Distribution(
+    check_package_name(library.name, fix="build the library with another --name")
+    return Wheel(
         name=library.name,
         version=version,
         platform=library.platform.tag,
         summary=f"Native operators for {library.built_for}, built with opforge",
+        package={**library.files, **package_files(library, version)},
         extras=_TORCH + (_JAX if "jax.py" in library.files else ()),
+        about=_content(library),
+        notes=_notes(library),
     )
-    files = wheel_files(told, {**library.files, **package_files(library, version)})
-    return Packed(told, files, _told(library), _notes(library))
 
 
-def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
-    places = write_hub_layout(library, output, version)
+def _pack_served(folder: Path, version: str, name: str) -> Wheel:
+    manifest = manifests.read(folder)
+    files = {f"kernels/{path}": text for path, text in listed_files(folder, "served").items()}
+    module = Path(__file__).with_name("shipped_kernels.py").read_bytes()
+    platform = platform_of((folder / f"{manifests.EXTENSION}.abi3.so",))
+    archs = ", ".join(map(str, manifest.archs))
+    return Wheel(
+        name=name,
+        version=version,
+        platform=platform.tag,
+        summary=f"Triton kernels for {archs}, served by opforge",
+        package={"__init__.py": module, "py.typed": b"", **files},
+        # The extension is a module for CPython 3.10 and later.
+        python="cp310-abi3",
+        about=f"{counted(len(manifest.kernels), 'kernel')} for {archs}",
+        notes=_platform_notes(platform),
+    )
+
+
+def _write_for_hub(library: BuiltLibrary, output: Path, version: str) -> str:
+    files = hub_files(library, version)
+    for path, content in files.items():
+        _write(output / path, content)
     notes = _notes(library)
     others = [arch for arch in library.archs if not arch.startswith("sm_")]
     if others:
         notes.append(f"it is not loaded on {', '.join(others)}: this layout is for CUDA")
     nvidias = tuple(arch for arch in library.archs if arch not in others)
-    told = _told(dataclasses.replace(library, archs=nvidias))
-    return "\n".join([*(f"note: {n}" for n in notes), *(f"{place}: {told}" for place in places)])
+    about = _content(dataclasses.replace(library, archs=nvidias))
+    builds = dict.fromkeys(output.joinpath(*Path(path).parts[:2]) for path in files)
+    return "\n".join([*(f"note: {n}" for n in notes), *(f"{b}: {about}" for b in builds)])
 
 
-def _told(library: BuiltLibrary) -> str:
+def _content(library: BuiltLibrary) -> str:
     return f"{counted(len(library.ops), 'operator')} for {library.built_for}"
 
 
@@ -126,8 +184,94 @@ def _notes(library: BuiltLibrary) -> list[str]:
         for op in callable_ops(library)
         if op.result and op.name not in results
     ]
-    return [*library.notes, *reach, *without, *plain, *_about(library.platform.notes)]
+    return [*library.notes, *reach, *without, *plain, *_platform_notes(library.platform)]
 
 
-def _about(platform_notes: Iterable[str]) -> list[str]:
-    return [f"not a manylinux wheel: {note}" for note in platform_notes]
+def _platform_notes(platform: Platform) -> list[str]:
+    return [f"not a manylinux wheel: {note}" for note in platform.notes]
+
+
+def check_extra() -> None:
+    """Raise `BadOption` without the packages that packing a wheel needs."""
+    try:
+        importlib.import_module("auditwheel.policy")
+        importlib.import_module("packaging.version")
+    except ImportError as error:
+        raise BadOption(
+            "wheels need auditwheel and packaging",
+            found=str(error),
+            fix="pip install 'opforge[wheel]'",
+        ) from None
+
+
+def _check_version(version: str) -> None:
+    """Raise `BadOption` for what is not a version as indexes and file names have it."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        is_version = str(Version(version)) == version
+    except InvalidVersion:
+        is_version = False
+    if not is_version:
+        raise BadOption(
+            f"--version {version}: not the version of a Python package",
+            fix="give one as 1.2.0, 1.2.0rc1 or 1.2.0+cu128",
+        )
+
+
+def check_package_name(name: str, *, fix: str, origin: str = "") -> None:
+    """Raise `BadOption` for a name that Python cannot import, or that imports another.
+
+    `origin` says where a name comes from that nobody gave.
+    """
+    from packaging.utils import canonicalize_name
+
+    if canonicalize_name(name) in _TAKEN:
+        why = "it would overwrite or hide the package of that name"
+    elif name in sys.stdlib_module_names:
+        why = "it would hide a module of Python's standard library"
+    elif keyword.iskeyword(name) or not (name.isidentifier() and name.isascii()):
+        why = "a name has letters, digits and underscores, a letter first, and is no keyword"
+    else:
+        return
+    raise BadOption(f"a Python package cannot be named {name}{origin}: {why}", fix=fix)
+
+
+def package_name(folder: Path, name: str | None) -> str:
+    """Of served kernels: the name that was asked for, or the folder's."""
+    origin = "" if name else ", after its folder"
+    name = name or folder.resolve().name.replace("-", "_")
+    check_package_name(name, fix="choose another one: --name NAME", origin=origin)
+    return name
+
+
+def archive_bytes(files: Mapping[str, bytes]) -> bytes:
+    """The same files give the same bytes: those of `wheel` have the time of day."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            archive.writestr(entry, content)
+    return stream.getvalue()
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    except OSError as error:
+        raise OutputNotWritable(
+            f"{file} cannot be written: {error.strerror}", fix="choose another folder with -o"
+        ) from error
+
+
+def _lines(*lines: str) -> bytes:
+    return "\n".join([*lines, ""]).encode()
+
+
+def _digest(content: bytes) -> str:
+    """As RECORD has it: `sha256=47DEQpj8HBSa...`."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
+    return f"sha256={digest.rstrip(b'=').decode()}"

@@ -7,15 +7,21 @@ def silu(x: Tensor, scale: float = 1.0) -> Tensor:
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import json
 import keyword
 import math
+import re
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import BadOption
 from ..native.codegen.templates import with_constants
-from ..native.ir.interface import Flat, Op, SchemaArgument
+from ..native.ir.interface import Op, SchemaArgument
+from ..native.ir.kernel_codec import read_kernels
+from ..native.library.manifest_reader import Manifest, reading
+from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary
 from .rules import copied_files, no_gradient
 
@@ -24,7 +30,7 @@ _TYPES = {
     "str": "str", "ScalarType": "dtype",
 }  # fmt: skip
 _HANDED_ON = ("get_cmake_dir", "get_include", "get_library")
-# What the module and its stub import, and the types that they write.
+# What the module imports, and the types that it writes.
 _USED = frozenset({
     "Literal", "NamedTuple", "TYPE_CHECKING", "Tensor", "annotations", "bool", "dtype", "float",
     "int", "str", "tuple",
@@ -32,20 +38,13 @@ _USED = frozenset({
 _HEAD = """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import _library
 from ._library import get_cmake_dir, get_include, get_library
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from torch import Tensor, dtype
-"""
-_STUB_HEAD = """
-from typing import Literal
-
-from torch import Tensor, dtype
 """
 
 
@@ -53,7 +52,6 @@ def package_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
     """The package's Python files, by name."""
     texts = {
         "__init__.py": _module(library, version),
-        "__init__.pyi": _stub(library),
         "_library.py": _loader(library),
         "py.typed": "",
     }
@@ -72,8 +70,8 @@ def result_classes(library: BuiltLibrary) -> dict[str, str]:
     """By operator, the class that its function returns, with the fields that the source's has."""
     ops = callable_ops(library)
     functions = {op.name for op in ops}
-    made: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    found: dict[str, str] = {}
+    contents: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    classes: dict[str, str] = {}
     for op in ops:
         if not op.result or len(op.result) != len(op.returns) + 1:
             continue
@@ -81,22 +79,15 @@ def result_classes(library: BuiltLibrary) -> dict[str, str]:
         fits = all(_is_name(field) and field[0] != "_" for field in fields)
         if _is_free(name) and name not in functions and fits:
             content = (op.result, op.returns)
-            if made.setdefault(name, content) == content:
-                found[op.name] = name
-    return found
+            if contents.setdefault(name, content) == content:
+                classes[op.name] = name
+    return classes
 
 
 def _class(op: Op) -> str:
     name, *fields = op.result
     pairs = zip(fields, op.returns, strict=True)
     return "\n".join([f"class {name}(NamedTuple):", *(f"    {n}: {_type(t)}" for n, t in pairs)])
-
-
-def _classes(library: BuiltLibrary) -> list[str]:
-    """Their texts, each once."""
-    named = result_classes(library)
-    texts = {named[op.name]: _class(op) for op in library.ops if op.name in named}
-    return list(texts.values())
 
 
 def _is_free(name: str) -> bool:
@@ -123,33 +114,19 @@ def _is_name(text: str) -> bool:
 def _module(library: BuiltLibrary, version: str) -> str:
     ops, results = callable_ops(library), result_classes(library)
     names = sorted({*_HANDED_ON, *(op.name for op in ops), *results.values()})
-    parts = [f'"""{_summary(library)}"""', _with_imports(_HEAD, results)]
-    parts.append(f"__version__ = {version!r}\n__all__ = {names!r}\n")
-    parts += [f"_op_{op.name} = _library.operator({op.torch_name!r})" for op in ops]
-    parts += [f"\n\n{text}" for text in _classes(library)]
-    return "\n".join([*parts, *(_function(op, results.get(op.name, "")) for op in ops)]) + "\n"
-
-
-def _with_imports(head: str, results: Mapping[str, str]) -> str:
-    return (
-        head.replace("import TYPE_CHECKING", "import TYPE_CHECKING, NamedTuple").replace(
-            "\nfrom typing import Literal", "\nfrom typing import Literal, NamedTuple"
-        )
-        if results
-        else head
+    # Several operators may return one class.
+    classes = {results[op.name]: _class(op) for op in ops if op.name in results}
+    return "\n".join(
+        [
+            f'"""The operators of lib{library.name}.so, for {library.built_for}."""',
+            _HEAD,
+            f"__version__ = {version!r}\n__all__ = {names!r}\n",
+            *(f"_op_{op.name} = _library.operator({op.torch_name!r})" for op in ops),
+            *(f"\n\n{text}" for text in classes.values()),
+            *(_function(op, results.get(op.name, "")) for op in ops),
+            "",
+        ]
     )
-
-
-def _stub(library: BuiltLibrary) -> str:
-    results = result_classes(library)
-    head = _with_imports(_STUB_HEAD, results)
-    parts = [f'"""{_summary(library)}"""', head, "__version__: str\n", *_classes(library)]
-    parts += [f"def {name}() -> str: ..." for name in _HANDED_ON]
-    parts += [
-        f"{_signature(op, results.get(op.name, ''), stub=True)}\n{_docstring(op)}\n    ..."
-        for op in callable_ops(library)
-    ]
-    return "\n".join(parts) + "\n"
 
 
 def _loader(library: BuiltLibrary) -> str:
@@ -165,10 +142,6 @@ def _loader(library: BuiltLibrary) -> str:
     )
 
 
-def _summary(library: BuiltLibrary) -> str:
-    return f"The operators of lib{library.name}.so, for {library.built_for}."
-
-
 def _function(op: Op, result: str) -> str:
     passed = [f"{a.name}={a.name}" if a.keyword_only else a.name for a in op.arguments]
     call = f"_op_{op.name}({', '.join(passed)})"
@@ -176,13 +149,13 @@ def _function(op: Op, result: str) -> str:
     return "\n".join(["", "", _signature(op, result), _docstring(op), returned])
 
 
-def _signature(op: Op, result: str = "", *, stub: bool = False) -> str:
+def _signature(op: Op, result: str = "") -> str:
     parts: list[str] = []
     for argument in op.arguments:
         if argument.keyword_only and "*" not in parts:
             parts.append("*")
-        given = f" = {_default(argument, stub=stub)}" if argument.default else ""
-        parts.append(f"{argument.name}: {_annotation(argument)}{given}")
+        default = f" = {_default(argument)}" if argument.default else ""
+        parts.append(f"{argument.name}: {_annotation(argument)}{default}")
     returned = [_type(kind) for kind in op.returns]
     several = f"tuple[{', '.join(returned)}]" if returned else "None"
     result = result or (returned[0] if len(returned) == 1 else several)
@@ -204,28 +177,84 @@ def _type(kind: str) -> str:
     return f"{plain} | None" if kind.endswith("?") else plain
 
 
-def _default(argument: SchemaArgument, *, stub: bool) -> str:
+def _default(argument: SchemaArgument) -> str:
     (value,) = argument.default
     kind = argument.type.removesuffix("?")
     if isinstance(value, tuple):
-        return "..." if stub else f"_library.dtype({value[1]!r})"
-    if value is None or isinstance(value, str):
-        return repr(value)
-    return _number(value, kind)
-
-
-def _number(value: Flat, kind: str) -> str:
-    assert isinstance(value, (int, float))
-    if kind == "bool":
-        return repr(bool(value))
-    if kind != "float":
-        return repr(value)
-    return repr(float(value)) if math.isfinite(value) else f'float("{value}")'
+        return f"_library.dtype({value[1]!r})"
+    if kind == "float" and isinstance(value, (int, float)):
+        return repr(float(value)) if math.isfinite(value) else f'float("{value}")'
+    return repr(bool(value) if kind == "bool" and value is not None else value)
 
 
 def _docstring(op: Op) -> str:
-    said = inspect.cleandoc(op.doc)
-    text = "\n\n".join(filter(None, [said, f"As a torch operator: {op.schema}"]))
+    told = [inspect.cleandoc(op.doc), f"As a torch operator: {op.schema}"]
+    text = "\n\n".join(filter(None, told))
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     closing = '\n"""' if "\n" in escaped else '"""'
     return textwrap.indent(f'"""{escaped}{closing}', "    ", lambda line: bool(line.strip()))
+
+
+# Of one CUDA version the loader takes those of the same major version that are not later. The
+# library needs of CUDA only the driver.
+_CUDA = ("cu120", "cu130")
+# The stable ABI that the adapters use.
+_HUB_TORCH = f"torch-stable-abi{OLDEST_TORCH.replace('.', '')}"
+
+
+def hub_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
+    """What HuggingFace's `kernels` loads: the package once per CUDA version, by path.
+
+    build/torch-stable-abi211-cu130-x86_64-linux/metadata.json
+    build/torch-stable-abi211-cu130-x86_64-linux/__init__.py
+    """
+    metadata = {"metadata.json": _hub_metadata(library, version)}
+    files = {**library.files, **package_files(library, version), **metadata}
+    builds = [f"build/{_HUB_TORCH}-{cuda}-{library.platform.machine}-linux" for cuda in _CUDA]
+    return {f"{build}/{name}": files[name] for build in builds for name in sorted(files)}
+
+
+def _hub_metadata(library: BuiltLibrary, version: str) -> bytes:
+    from packaging.version import Version
+
+    name = library.name.replace("_", "-")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*[a-z0-9]", name):
+        raise BadOption(
+            f"a kernel on the Hub cannot be named {name}",
+            fix="build the library with another --name: lowercase letters, digits and dashes, a "
+            "letter first",
+        )
+    manifest = library.files[f"share/{library.name}/manifest.json"]
+    digest = hashlib.sha256(manifest).hexdigest()[:12]
+    content = {
+        "name": name,
+        # Of the module, so another one for each build that a process may load.
+        "id": f"_{library.name}_cuda_{digest}",
+        "version": Version(version).major,
+        # The loader wants one; yours is for you to write.
+        "license": "unknown",
+        "python-depends": [],
+        "backend": {"type": "cuda", "archs": _hub_archs(library, manifest)},
+    }
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _hub_archs(library: BuiltLibrary, manifest: bytes) -> list[str]:
+    """`sm_90a` -> `9.0a`; with PTX, which later GPUs compile, `9.0+PTX`."""
+    archs = [arch.removeprefix("sm_") for arch in library.archs if arch.startswith("sm_")]
+    if not archs:
+        raise BadOption(
+            f"{library.name} is for {library.built_for}, and this layout is for CUDA",
+            fix="build it for an NVIDIA GPU, too, or ship a wheel",
+        )
+    whose = f"lib{library.name}.so"
+    with reading(whose):
+        kernels = read_kernels(Manifest(manifest, whose).content)
+    images = [image for kernel in kernels for image in kernel.images]
+    without_ptx = {image.arch for image in images if not image.ptx_sha256}
+    # The last digit is the minor version, and a letter may follow.
+    versions = {arch: re.sub(r"(\d)(\D*)$", r".\1\2", arch) for arch in archs}
+    return [
+        f"{version}{'+PTX' if images and f'sm_{arch}' not in without_ptx else ''}"
+        for arch, version in versions.items()
+    ]
