@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     # Only the type: a loaded library's first call gets by without registration.
     from .registration.register import Definition, Registration
 
-# "replaced": about to be, by another op of that name; a watcher may refuse it by raising.
 # "amending": its kernels are about to be replaced, and then are, "amended".
-Event = Literal["added", "removed", "replaced", "amending", "amended"]
+Event = Literal["added", "removed", "amending", "amended"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +108,6 @@ class Registry:
             self.remove(old, "replaced by a new definition")
             yield None
         elif not old.registration.fits(definition):
-            self._tell("replaced", old)
             self.remove(old, "replaced by its source")
             yield None
         else:

@@ -32,18 +32,10 @@ def test_a_call_that_is_not_covered_runs_the_source_with_one_warning(loading, re
     loading()
     with pytest.warns(OpforgeWarning, match=r"libloaded.so does not cover .*type fp64") as w:
         torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
-    assert len(w) == 1
+    assert [warned.filename for warned in w] == [__file__]
     add(WIDE, WIDE)
     add(X.int(), X.int())
     assert standin.launches == []
-
-
-def test_the_warning_points_at_the_call(loading, register):
-    add = register()
-    loading()
-    with pytest.warns(OpforgeWarning) as warned:
-        add(WIDE, WIDE)
-    assert warned[0].filename == __file__
 
 
 def test_strict_raises_instead(loading, register):
@@ -109,17 +101,10 @@ def test_the_backend_is_chosen_for_a_block(loading, register, standin):
             assert len(standin.launches) == 1
             with pytest.raises(RuntimeError, match="type fp64"):
                 add(WIDE, WIDE)
-    add(X, X)
-    assert len(standin.launches) == 2
-
-
-def test_the_backend_is_back_after_an_error(loading, register, standin):
-    add = register()
-    loading()
     with pytest.raises(ZeroDivisionError), opforge.backend("jit"):
         raise ZeroDivisionError
     add(X, X)
-    assert len(standin.launches) == 1
+    assert len(standin.launches) == 2
 
 
 def test_the_backend_is_the_threads_own(loading, register, standin):
@@ -140,29 +125,6 @@ def test_the_backend_is_the_threads_own(loading, register, standin):
         add(X, X)
     assert failed == []
     assert len(standin.launches) == 1
-
-
-def test_many_threads_call_at_once(loading, register):
-    add = register()
-    loading()
-    failed = []
-
-    def call(seed):
-        try:
-            x = torch.full((4, 5), float(seed))
-            for _ in range(20):
-                torch.testing.assert_close(add(x, x), 2 * x)
-                with opforge.backend("jit" if seed % 2 else "native"):
-                    torch.testing.assert_close(add(x, x), 2 * x)
-        except BaseException as error:  # noqa: BLE001 - the main thread looks
-            failed.append(error)
-
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
 
 
 def test_an_unknown_backend_is_refused():
@@ -346,29 +308,6 @@ def test_source_with_a_handle_of_its_own_takes_over_beneath_a_call(loading, regi
     assert made[0] is not torch.ops.demo.special.default
     made[0](torch.zeros(4), demo_source.What.PDL)
     assert len(standin.launches) == 2
-
-
-@pytest.mark.parametrize(
-    "how", [{"fn": demo_source.add_scaled}, {"tags": torch.Tag.flexible_layout}]
-)
-def test_another_definition_is_refused_while_the_op_runs(loading, register, standin, how):
-    loading()
-    made, failed = [], []
-
-    def execute(_launched):
-        try:
-            made.append(register(**how))
-        except StaleLibrary as error:
-            failed.append(str(error))
-
-    standin.execute = execute
-    torch.ops.demo.add(X, X)
-    assert "demo::add cannot be replaced by its source while it runs" in failed[0]
-    assert "import the source before the op is called" in failed[0]
-    standin.execute = lambda _launched: None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        register(**how)
 
 
 def test_a_source_that_cannot_be_registered_leaves_nothing_behind(loading, standin):

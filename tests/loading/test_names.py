@@ -38,16 +38,6 @@ def test_a_copy_of_a_library_is_its_own(namesakes, standin, tmp_path):
     assert standin.alive["modules"] == 0
 
 
-def test_another_library_of_the_name_beside_the_adapter_is_refused(namesakes, tmp_path):
-    first, second = (folder / "lib" for folder in namesakes)
-    shutil.copytree(first, tmp_path / "lib")
-    shutil.copy(second / "libc10.so", tmp_path / "lib")
-    with pytest.raises(
-        StaleLibrary, match=r"c10_torch\.so was built for a different build of libc10\.so"
-    ):
-        opforge.load(tmp_path, host_memory=True)
-
-
 def test_a_later_build_of_a_name_runs_its_own_kernels(versions, standin):
     for folder in (*versions, versions[0]):
         ops = opforge.load(folder, host_memory=True, adapter=True)
@@ -58,12 +48,16 @@ def test_a_later_build_of_a_name_runs_its_own_kernels(versions, standin):
     assert functions == ["add_kernel", "later_kernel", "add_kernel"]
 
 
-def test_a_later_build_of_a_name_beside_the_adapter_is_refused(versions, tmp_path):
-    """It has all the functions that the adapter asks for."""
-    first, second = (folder / "lib" for folder in versions)
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    # The later build has all the functions that the adapter asks for.
+    [("namesakes", "different build of"), ("versions", r"found: manifest \w+ in the adapter")],
+)
+def test_another_library_of_the_name_beside_the_adapter_is_refused(pair, said, request, tmp_path):
+    first, second = (folder / "lib" for folder in request.getfixturevalue(pair))
     shutil.copytree(first, tmp_path / "lib")
     shutil.copy(second / "libc10.so", tmp_path / "lib")
-    with pytest.raises(StaleLibrary, match=r"found: manifest \w+ in the adapter, \w+ in the lib"):
+    with pytest.raises(StaleLibrary, match=said):
         opforge.load(tmp_path, host_memory=True)
 
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from .._lazy import hand_on
 
 if TYPE_CHECKING:
-    from .backend import backend
+    from .adapter import backend
     from .library import Loaded, LoadedOp, load
 
 __all__ = ["Loaded", "LoadedOp", "backend", "load"]
 
 __getattr__, __dir__ = hand_on(
     __name__,
-    {"library": ("Loaded", "LoadedOp", "load"), "backend": ("backend",)},
-    namesakes=("backend",),
+    {"library": ("Loaded", "LoadedOp", "load"), "adapter": ("backend",)},
 )

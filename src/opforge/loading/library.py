@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +21,14 @@ from ..native.library.shared_library import (
     refuse_changed,
     shortened,
 )
-from .adapter import Adapter, adapter_file
-from .first_call import PlainOp, advice_without_source
+from .adapter import Adapter, PlainOp, adapter_file, advice_without_source
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from ..registry import Entry
-    from .op_backend import Service
+    from .attach import Service
 
 _lock = fork_safe_lock()
 _loaded: dict[Path, Loaded] = {}
@@ -158,17 +156,13 @@ class Loaded:
         # By the op's name, what runs it before there is a service.
         self._plain: dict[str, PlainOp] = {}
         self._served: dict[str, Service] | None = None
-        refusal = ""
         try:
             is_deferred = self._adapter is not None and defer(self._start_plain, self._finisher)
-        except RuntimeError as error:
+        except RuntimeError:
             # If another library has an operator of that name, this is refused below.
-            is_deferred, refusal = False, str(error)
+            is_deferred = False
         if not is_deferred:
             self._finisher()()
-        if refusal:
-            text = f"{self.file.name} is loaded without the fast path for first calls: {refusal}"
-            _warn(text, calls=2)
 
     @property
     def strict(self) -> bool:
@@ -300,10 +294,6 @@ class Loaded:
         command = rebuild(self.file, archs=self._library.contents.archs, torch=True)
         if not file.is_file():
             raise opforge.errors.NotALibrary(f"there is no torch adapter: {file}", fix=command)
-        if wanted is None and self._library.torch_deferred is None:
-            text = f"{file} was built by an earlier opforge and is not used; calls go by ctypes"
-            _warn(f"{text}. Build both again: {command}", calls=3)
-            return None
         return Adapter(self._library)
 
     def _check_archs(self) -> None:
@@ -323,8 +313,3 @@ class Loaded:
             found=gpus,
             fix=f"build it for them: {command}",
         )
-
-
-def _warn(text: str, *, calls: int) -> None:
-    """Warn where `load` was called, which is so many calls above the one of this."""
-    warnings.warn(text, opforge.errors.OpforgeWarning, stacklevel=calls + 2)

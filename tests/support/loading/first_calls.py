@@ -7,7 +7,6 @@ done first must give what it gives in one.
 """
 # ruff: noqa: PLC0415, BLE001, T201 - what is imported when matters here; all is told, by printing
 
-import copy
 import ctypes
 import gc
 import importlib
@@ -23,7 +22,6 @@ import numpy as np
 import torch
 import torch._dynamo
 import torch.export
-from torch._functorch.aot_autograd import aot_function
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -94,13 +92,6 @@ def carried_backward(ops):
     return a.grad.tolist(), b.grad.tolist()
 
 
-def carried_backward_without_grad(ops):
-    out = torch.ops.demo.matmul(X[:, :2].clone(), torch.ones(2, 2))
-    with torch.inference_mode():
-        again = torch.ops.demo.matmul(torch.ones(2, 2), torch.ones(2, 2))
-    return list(out.shape), out.requires_grad, list(again.shape)
-
-
 def tangent(ops):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(X, torch.ones_like(X))
@@ -137,30 +128,8 @@ def compiled(ops):
     return out.tolist(), failure(out.sum().backward)
 
 
-def compiled_with_symbols(ops):
-    fn = torch.compile(Add(), backend="aot_eager", fullgraph=True, dynamic=True)
-    return fn(X, X).tolist(), fn(X[:, :2].clone(), X[:, :2].clone()).tolist()
-
-
-def aot_without_dynamo(ops):
-    def keep(graph, _inputs):
-        return graph
-
-    fn = aot_function(lambda x: torch.ops.demo.add(x, x), keep, keep)
-    out = fn(leaf())
-    return out.tolist(), failure(out.sum().backward)
-
-
 def exported(ops):
     return str(torch.export.export(Add(), (X, X)).graph)
-
-
-def exported_strictly(ops):
-    return str(torch.export.export(Add(), (X, X), strict=True).graph)
-
-
-def traced(ops):
-    return make_fx(Add())(X, X).code
 
 
 def traced_with_fakes_before_dispatch(ops):
@@ -186,13 +155,6 @@ def mutated(ops):
     return x._version, state._version, str(out.shape), str(stats.shape)
 
 
-def mutated_below_autograd(ops):
-    x = torch.zeros(4)
-    with torch._C._AutoDispatchBelowAutograd():
-        torch.ops.demo.special(x, "pdl")
-    return x._version
-
-
 def mutated_leaf(ops):
     return failure(torch.ops.demo.special, torch.zeros(4, requires_grad=True), "pdl")
 
@@ -206,10 +168,6 @@ def jit_wanted(ops):
 
     with opforge.backend("jit"):
         return failure(add, X, X)
-
-
-def copied_graph(ops):
-    return copy.deepcopy(torch.fx.symbolic_trace(Add()))(X, X).tolist()
 
 
 def threads(ops):
@@ -264,29 +222,11 @@ def source_afterwards(ops):
     return handle(X, X).tolist(), str(double.dtype), said, ops.add.has_source, failure(held, X, X)
 
 
-def held_handle(ops):
-    import opforge
-
-    held = torch.ops.demo.add.default
-    first = held(X, X).tolist()
-    info = opforge.info(held)
-    return first, held(X, X).tolist(), held is torch.ops.demo.add.default, held is info.overload
-
-
 def described(ops):
     import opforge
 
     facts = [opforge.info("demo::add").native, opforge.explain(torch.ops.demo.matmul)]
     return facts, opforge.is_op(torch.ops.demo.pick), repr(ops), [repr(op) for op in ops], len(ops)
-
-
-def attribute(ops):
-    return ops.add(X, y=X).tolist(), "add" in dir(ops), failure(getattr, ops, "sub")
-
-
-def strict_afterwards(ops):
-    ops.strict = True
-    return repr(ops.add), ops.strict
 
 
 def loaded_again(ops):
@@ -320,13 +260,6 @@ def autograd_of_somebody_else(ops):
     x = leaf()
     add(x, X).sum().backward()
     return x.grad.tolist()
-
-
-def autograd_instead_of_a_carried_one(ops):
-    torch.library.register_autograd("demo::matmul", lambda ctx, grad: (grad * 7, None))
-    a = leaf(X[:, :2])
-    torch.ops.demo.matmul(a, torch.ones(2, 2)).sum().backward()
-    return a.grad.tolist()
 
 
 def fake_of_somebody_else(ops):

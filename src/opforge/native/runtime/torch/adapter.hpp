@@ -124,13 +124,6 @@ OF_EXPORT void OF_FUNCTION(torch_detach)(const char *name)
     }
 }
 
-/* How many calls of the operator are under way. */
-OF_EXPORT int OF_FUNCTION(torch_running)(const char *name)
-{
-    const Operator *op = find(name);
-    return op ? op->running.load() : 0;
-}
-
 /* What to do with calls that are not covered. From then on the helpers of the operator exist. */
 OF_EXPORT void OF_FUNCTION(torch_configure)(const char *name, int flags, const char *advice)
 {

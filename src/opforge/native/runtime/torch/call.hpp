@@ -35,7 +35,6 @@ struct Operator {
     void (*kernel)(StableIValue *, uint64_t, uint64_t);
     std::atomic<int> flags{0};
     std::atomic<bool> host_memory{false};
-    std::atomic<int> running{0};
     TorchLibraryHandle definition = nullptr;
     TorchLibraryHandle implementation = nullptr;
     std::string advice{};
@@ -152,13 +151,11 @@ class Call {
     Call(Operator &op, StableIValue *stack, const char *kinds)
         : op_(op), stack_(stack), kinds_(kinds), host_memory_(op.host_memory.load())
     {
-        op_.running.fetch_add(1, std::memory_order_relaxed);
     }
     ~Call()
     {
         OF_FUNCTION(torch_allocator)(nullptr, nullptr);
         release();
-        op_.running.fetch_sub(1, std::memory_order_relaxed);
     }
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
