@@ -8,7 +8,6 @@ import pytest
 import opforge
 from opforge.cli_targets import arguments_from_function, resolve
 from opforge.errors import BadOption, TargetFailed, WrongArgument
-from opforge.native.commands.operator_tree import is_tree
 
 numbers = itertools.count()
 
@@ -41,14 +40,10 @@ def stem(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-def test_a_module_and_a_name_give_that_operator(stem):
+def test_a_name_in_a_module_or_a_file_gives_that_operator(stem, tmp_path):
     (op,) = resolve(f"{stem}:double")
     assert op is sys.modules[stem].double
-
-
-def test_a_file_and_a_name_give_that_operator(stem, tmp_path):
-    (op,) = resolve(f"{tmp_path / stem}.py:triple")
-    assert op is sys.modules[stem].triple
+    assert resolve(f"{tmp_path / stem}.py:double") == [op]
 
 
 @pytest.mark.parametrize("ending", ["", ".py"])
@@ -101,20 +96,6 @@ def test_a_file_in_a_package_is_refused_with_its_module_name(tmp_path):
     assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
 
 
-def test_a_package_need_not_have_an_init(tmp_path):
-    inner = tmp_path / "outer" / "inner"
-    inner.mkdir(parents=True)
-    file = inner / "relative.py"
-    file.write_text("from ..other import op\n")
-    with pytest.raises(TargetFailed) as caught:
-        resolve(str(file))
-    assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
-
-
-def test_a_file_is_loaded_once(stem):
-    assert resolve(f"{stem}.py:double")[0] is resolve(f"{stem}.py:double")[0]
-
-
 def test_the_import_path_is_as_it_was_afterwards(stem):
     before = list(sys.path)
     resolve(f"{stem}.py")
@@ -134,24 +115,28 @@ def test_a_function_that_is_not_an_operator_is_reported_as_such(stem):
     assert "@opforge.op" in caught.value.fix
 
 
-def test_a_module_without_operators_is_reported_as_such():
-    with pytest.raises(BadOption, match="json has no operators"):
-        resolve("json")
-
-
-def test_a_misspelt_module_is_refused_with_a_close_name(stem):
-    with pytest.raises(BadOption, match=f"did you mean .*{stem}"):
-        resolve(f"{stem}x:double")
-
-
-def test_a_misspelt_submodule_is_refused_with_a_close_name():
-    with pytest.raises(BadOption, match=r"did you mean json\.decoder"):
-        resolve("json.decodr")
-
-
 def test_a_misspelt_file_is_refused_with_a_close_name(stem):
     with pytest.raises(BadOption, match=rf"did you mean {stem}\.py"):
         resolve(f"{stem}x.py")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("", "is a folder"), ("nope", "no file or folder"), ("README.md", "is not a Python file")],
+)
+def test_a_path_that_is_no_python_file_is_refused(tmp_path, path, why):
+    (tmp_path / "README.md").write_text("# readme")
+    with pytest.raises(BadOption) as caught:
+        resolve(f"{tmp_path}/{path}")
+    assert why in str(caught.value)
+
+
+def test_a_target_without_operators_is_refused():
+    with pytest.raises(BadOption, match="json has no operators"):
+        resolve("json")
+    with pytest.raises(BadOption, match="'decoder' in json is not an operator") as caught:
+        resolve("json:decoder")
+    assert caught.value.fix == "decorate it with @opforge.op"
 
 
 def test_names_that_are_not_alike_are_not_suggested(stem, tmp_path):
@@ -162,24 +147,7 @@ def test_names_that_are_not_alike_are_not_suggested(stem, tmp_path):
         assert "did you mean" not in caught.value.fix
 
 
-def test_a_missing_folder_is_not_called_a_file(tmp_path):
-    with pytest.raises(BadOption, match="there is no file or folder") as caught:
-        resolve(f"{tmp_path}/nope/")
-    assert caught.value.fix == "give the path of a Python file or of a folder of operators"
-    with pytest.raises(BadOption, match="there is no file /"):
-        resolve(f"{tmp_path}/nope.py")
-
-
-def test_a_module_without_operators_offers_none_to_choose_from():
-    with pytest.raises(BadOption, match="'decoder' in json is not an operator") as caught:
-        resolve("json:decoder")
-    assert caught.value.fix == "decorate it with @opforge.op"
-    with pytest.raises(BadOption, match="json has no 'nope'") as caught:
-        resolve("json:nope")
-    assert "these" not in caught.value.fix
-
-
-@pytest.mark.parametrize("call", ["sys.exit(3)", "sys.exit(0)", "sys.exit()"])
+@pytest.mark.parametrize("call", ["sys.exit(3)", "sys.exit()"])
 def test_a_file_that_exits_when_it_is_loaded_is_an_error(tmp_path, call):
     file = tmp_path / "exits_on_load.py"
     file.write_text(f"import sys\n\n{call}\n")
@@ -190,7 +158,7 @@ def test_a_file_that_exits_when_it_is_loaded_is_an_error(tmp_path, call):
     assert "exits_on_load" not in sys.modules
 
 
-@pytest.mark.parametrize("kind", ["BaseException", "GeneratorExit", "StopIteration"])
+@pytest.mark.parametrize("kind", ["BaseException", "StopIteration"])
 def test_a_file_that_raises_any_exception_is_an_error(tmp_path, kind):
     file = tmp_path / "raises_on_load.py"
     file.write_text(f"class Own({kind}):\n    pass\n\nraise Own('no GPU here')\n")
@@ -198,17 +166,6 @@ def test_a_file_that_raises_any_exception_is_an_error(tmp_path, kind):
         resolve(str(file))
     assert "importlib" not in str(caught.value)
     assert "raises_on_load" not in sys.modules
-
-
-@pytest.mark.parametrize("raised", ["Own()", "SystemExit(Own())"])
-def test_an_exception_that_cannot_be_shown_is_an_error(tmp_path, raised):
-    file = tmp_path / "unshown_on_load.py"
-    file.write_text(
-        "class Own(BaseException):\n    def __repr__(self):\n        raise RuntimeError\n"
-        f"    __str__ = __repr__\n\nraise {raised}\n"
-    )
-    with pytest.raises(TargetFailed, match=r"unshown_on_load\.py"):
-        resolve(str(file))
 
 
 def test_control_c_while_a_file_is_loaded_is_no_error_of_the_file(tmp_path):
@@ -260,18 +217,6 @@ def test_a_path_may_have_colons(tmp_path):
     assert resolve(f"{file}:triple") == [sys.modules["targets_colon"].triple]
 
 
-@pytest.mark.parametrize("target", ["a" * 300, "a" * 300 + ".py", "./" + "a" * 300])
-def test_a_target_longer_than_any_file_name_is_not_found(target):
-    assert not is_tree(target)
-    with pytest.raises(BadOption, match="there is no"):
-        resolve(target)
-
-
-def test_a_folder_is_not_a_target(tmp_path):
-    with pytest.raises(BadOption, match="is a folder"):
-        resolve(str(tmp_path))
-
-
 @pytest.mark.parametrize("target", ["", ":", "json:", ":double"])
 def test_an_incomplete_target_is_refused_with_how_to_write_one(target):
     with pytest.raises(BadOption, match="is not a target") as caught:
@@ -296,25 +241,10 @@ def test_an_import_that_fails_inside_the_module_is_not_blamed_on_the_target(tmp_
         assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
-    path = tmp_path / "targets_failing.py"
-    path.write_text("1 / 0\n")
-    with pytest.raises(TargetFailed, match="ZeroDivisionError"):
-        resolve(str(path))
-    assert "targets_failing" not in sys.modules
-
-
 def test_an_operators_name_is_distinguished_from_a_module():
     with pytest.raises(BadOption, match="does not say where it is defined") as caught:
         resolve("mylib::silu")
     assert "file.py:silu" in str(caught.value)
-
-
-def test_a_file_that_is_not_python_is_refused(tmp_path):
-    page = tmp_path / "README.md"
-    page.write_text("# readme")
-    with pytest.raises(BadOption, match="is not a Python file"):
-        resolve(f"{page}:silu")
 
 
 FUNCTIONS = """
@@ -343,10 +273,6 @@ def functions(tmp_path):
     sys.modules.pop("targets_functions", None)
 
 
-def test_a_function_returns_the_arguments_of_a_call(functions):
-    assert arguments_from_function(f"{functions}:pair") == ((1, 2), {"y": 3})
-
-
 @pytest.mark.parametrize(
     ("name", "found"), [("one", "a int"), ("flat", "(int, dict)"), ("short", "(tuple)")]
 )
@@ -362,4 +288,5 @@ def test_an_error_in_the_users_function_keeps_its_own_traceback(functions):
         arguments_from_function(f"{functions}:raises")
     assert str(caught.value).startswith(f"{functions}:raises() raised\n\nTraceback")
     assert "no data here" in str(caught.value)
+    assert arguments_from_function(f"{functions}:pair") == ((1, 2), {"y": 3})
     assert "opforge/cli_targets" not in str(caught.value)

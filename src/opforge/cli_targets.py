@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import difflib
 import importlib
 import importlib.util
-import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
@@ -41,21 +39,18 @@ def resolve_places(target: str) -> list[tuple[Any, Place]]:
     place, name = _split(target)
     module = _load(place)
     ops = operators_in(module)
-    if not name and not ops:
-        raise BadOption(
-            f"{place} has no operators",
-            fix=_DECORATE,
-        )
-    if not name:
+    if not name and ops:
         return places_in(module)
     if name in ops:
         return [(ops[name], Place(module, name))]
+    if not name:
+        raise BadOption(f"{place} has no operators", fix=_DECORATE)
     if name in vars(module):
+        choose = f", or choose from: {_listed(ops)}" if ops else ""
         raise BadOption(
             f"{name!r} in {place} is not an operator",
             found=f"a {type(vars(module)[name]).__name__}",
-            fix="decorate it with @opforge.op"
-            + (f", or choose from: {_listed(ops)}" if ops else ""),
+            fix=f"decorate it with @opforge.op{choose}",
         )
     raise BadOption(
         f"{place} has no {name!r}",
@@ -75,19 +70,14 @@ def resolve_or_function(target: str) -> list[Any]:
 
 def resolve_function(target: str) -> Callable[..., Any]:
     """The function that `module:fn` or `path/to/file.py:fn` names."""
-    place, name = _split(target)
-    if not name:
-        raise BadOption(f"{target!r} does not name a function", fix=f"write {target}:fn")
-    module = _load(place)
-    found = vars(module).get(name)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
-    functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-    raise BadOption(
-        f"{place} has no function {name!r}",
-        found=None if found is None else f"{name} is a {type(found).__name__}",
-        fix=_did_you_mean(name, functions) or f"choose from: {_listed(functions)}",
-    )
+    value = locate(target)
+    if not callable(value):
+        raise BadOption(
+            f"{target} is not a function",
+            found=f"a {type(value).__name__}",
+            fix="name a function of that module or file",
+        )
+    return value  # type: ignore[no-any-return]
 
 
 def arguments_from_function(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -190,10 +180,7 @@ def _load(place: str) -> ModuleType:
 def _in_package(path: Path) -> tuple[Path, str]:
     """The folder above the file's packages, and the file's name as a module: `pkg.ops`."""
     folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
-    # `from ..rows import x` needs two packages, which need not have an __init__.py.
-    tree = ast.walk(ast.parse(path.read_bytes()))
-    most = max((n.level for n in tree if isinstance(n, ast.ImportFrom)), default=1)
-    while (folder / "__init__.py").is_file() or name.count(".") < most:
+    while (folder / "__init__.py").is_file():
         folder, name = folder.parent, f"{folder.name}.{name}"
     return folder, name
 
@@ -216,7 +203,7 @@ def locate(target: str) -> Any:
 
 
 def _split(target: str) -> tuple[str, str]:
-    if target.endswith(".py") or is_file(target):
+    if target.endswith(".py") or Path(target).is_file():
         # A path may have colons.
         return target, ""
     if "::" in target and not target.rpartition(":")[0].endswith(".py"):
@@ -241,21 +228,7 @@ def names_operator(target: str) -> bool:
 
 
 def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place or is_file(place)
-
-
-def is_file(path: str | Path) -> bool:
-    """As `Path.is_file`, but False for a name that is longer than any file's."""
-    with contextlib.suppress(OSError):
-        return Path(path).is_file()
-    return False
-
-
-def is_folder(path: str | Path) -> bool:
-    """As `Path.is_dir`, but False for a name that is longer than any folder's."""
-    with contextlib.suppress(OSError):
-        return Path(path).is_dir()
-    return False
+    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
@@ -288,32 +261,24 @@ def _load_module(name: str) -> ModuleType:
             raise BadOption(
                 f"there is no module {name!r}",
                 found=f"no {error.name!r} on the import path",
-                fix=_did_you_mean(error.name, _siblings(error.name))
-                or "give the path of its file or folder, or install it",
+                fix="give the path of its file or folder, or install it",
             ) from None
-
-
-def _siblings(name: str) -> list[str]:
-    """Modules that `name` may be a misspelling of."""
-    parent, _, _ = name.rpartition(".")
-    folders = getattr(sys.modules[parent], "__path__", []) if parent else None
-    prefix = f"{parent}." if parent else ""
-    return [found.name for found in pkgutil.iter_modules(folders, prefix)]
 
 
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
-    if is_file(path) and path.suffix != ".py":
-        raise BadOption(f"{path} is not a Python file", fix="give the path of a .py file")
-    if not is_file(path):
-        near = {p.stem: p.name for p in path.parent.glob("*.py")}
-        kind = "file" if path.suffix == ".py" or is_folder(path) else "file or folder"
+    if not path.is_file():
+        near = {file.stem: file.name for file in path.parent.glob("*.py")}
+        close = [near[stem] for stem in _close(path.stem, near)]
         raise BadOption(
-            f"there is no {kind} {path}",
-            found=f"{path} is a folder" if is_folder(path) else None,
-            fix=_did_you_mean(path.stem, near, near)
-            or f"give the path of a Python file{' or of a folder of operators' * ('or' in kind)}",
+            f"there is no {'file' if path.suffix else 'file or folder'} {path}",
+            found=f"{path} is a folder" if path.is_dir() else None,
+            fix=f"did you mean {' or '.join(close)}?"
+            if close
+            else "give the path of a Python file or of a folder of operators",
         )
+    if path.suffix != ".py":
+        raise BadOption(f"{path} is not a Python file", fix="give the path of a .py file")
     name = path.stem
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)
@@ -350,13 +315,14 @@ def _importable_from(folder: Path) -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _did_you_mean(
-    name: str, candidates: Iterable[str], spelled: Mapping[str, str] | None = None
-) -> str:
-    # By default "nope" is close enough to "opcode".
-    close = difflib.get_close_matches(name, list(candidates), cutoff=0.7)
-    close = [spelled[each] for each in close] if spelled else close
+def _did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    close = _close(name, candidates)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _close(name: str, candidates: Iterable[str]) -> list[str]:
+    # By default "nope" is close enough to "opcode".
+    return difflib.get_close_matches(name, list(candidates), cutoff=0.7)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -134,7 +134,7 @@ def test_a_reference_is_named_like_an_op(sample):
         (("--inputs", ":halves"), "must return (args, kwargs)"),
         (("--inputs", ":inputz"), "did you mean inputs?"),
         (("--inputs", ":inputs", "--input", "x=1"), "--input and --inputs were both given"),
-        (("--inputs", ":Config.eps"), "has no function 'Config.eps'"),
+        (("--inputs", ":Config.eps"), "has no 'Config.eps'"),
         (("--input", "x=randn(4"), "'(' was never closed"),
         (("--input", "x=ones(4, device='nope')"), "'nope' is not a device"),
         (("--input", "x=ones(4)"), "no input for 'cfg.weight'"),

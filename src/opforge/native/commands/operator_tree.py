@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...cli_targets import Place, is_folder, operators_in, places_in, users_own
+from ...cli_targets import Place, operators_in, places_in, users_own
 from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
 from ...notebook import counted
 from ...registry import Entry, registry
@@ -59,7 +59,7 @@ def is_tree(target: str) -> bool:
 
     `ops` is one unless it has an `__init__.py`; `ops/` always is.
     """
-    return is_folder(target) and ("/" in target or not Path(target, _INIT).is_file())
+    return Path(target).is_dir() and ("/" in target or not Path(target, _INIT).is_file())
 
 
 def folders(tree: str | Path) -> list[Path]:
