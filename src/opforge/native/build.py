@@ -30,9 +30,8 @@ from .ir.kernel_request import Request
 from .ir.places import shortened
 from .ir.program import Image, Kernel, Library
 from .kernels.compile import compile_all
-from .kernels.image_cache import USER_CACHE, Cache
+from .kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
 from .kernels.progress import Progress
-from .kernels.remote_cache import RemoteCache, remote_cache
 from .kernels.workers import default_jobs
 from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
 from .tracing.autotune_choice import by_table

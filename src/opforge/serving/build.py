@@ -21,9 +21,8 @@ from ..native.artifacts.publish import Written, check_writable, write_output
 from ..native.ir.kernel_request import Requests, want
 from ..native.ir.program import Image
 from ..native.kernels.compile import compile_all
-from ..native.kernels.image_cache import USER_CACHE, Cache
+from ..native.kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
 from ..native.kernels.progress import Progress
-from ..native.kernels.remote_cache import RemoteCache, remote_cache
 from ..notebook import counted, size
 from ..recording.model import Recording
 from .extension.compile import build_extension

@@ -10,9 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
-from opforge.errors import BadOption
-from opforge.native.kernels.workers import dask_executor
-from support.native.heard import Heard
 from support.served_kernels import combine, plus_one, recorded
 
 SOURCE = """
@@ -42,15 +39,13 @@ class Client:
     """Stands in for dask's; its executor is the one that a test gave it."""
 
     executor = None
-    workers = ("one", "two")
     made = None
 
     def __init__(self, address, *, timeout, set_as_default):
-        if address == "nowhere:1":
-            raise OSError("Timed out trying to connect to tcp://nowhere:1 after 10 s")
-        if address == "tls://nowhere:1":
-            raise TypeError("TLS expects a `ssl_context` argument")
-        self.address, self.timeout, self.is_default = address, timeout, set_as_default
+        if "nowhere" in address:
+            raise OSError("Timed out trying to connect")
+        assert not set_as_default
+        self.address, self.timeout = address, timeout
         self.closed = False
         self.submitted = []
         self.made.append(self)
@@ -62,7 +57,7 @@ class Client:
         self.closed = True
 
     def scheduler_info(self):
-        return {"workers": dict.fromkeys(self.workers)}
+        return {"workers": {}}
 
     def get_executor(self):
         return self
@@ -105,20 +100,15 @@ def sources(folder):
 
 @pytest.mark.usefixtures("own_cache")
 def test_operators_are_compiled_by_the_workers_of_the_address(dask, source, tmp_path):
-    arguments = (source, "--dask", "scheduler:8786", "--sources-only", "-o", tmp_path / "dist")
-    done = build(*arguments)
+    done = build(source, "--dask", "scheduler:8786", "--sources-only", "-o", tmp_path / "dist")
     assert done.exit_code == 0, done.output
     (client,) = dask.made
-    assert (client.address, client.timeout, client.is_default) == ("scheduler:8786", 10, False)
-    assert client.closed
+    assert (client.address, client.closed) == ("scheduler:8786", True)
     count = len(client.submitted)
     assert count > 0
-    assert f"compiling {count} images" in done.stderr
     assert f"compiled {count} of {count}" in done.stderr
-
-    again = build(source, "--sources-only", "-o", tmp_path / "dist")
-    assert "nothing has changed" in again.stdout
-    assert len(dask.made) == 1
+    # It may start them for the first job.
+    assert "the scheduler at scheduler:8786 has no workers yet" in done.stderr
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -128,9 +118,7 @@ def test_recordings_are_too(dask, tmp_path):
     done = build(tmp_path / "launches.json", "--dask", "tcp://s:1", "-o", tmp_path / "kernels")
     assert done.exit_code == 0, done.output
     (client,) = dask.made
-    assert client.closed
-    assert len(client.submitted) == 3
-    assert "compiled 3 of 3" in done.stderr
+    assert (client.closed, len(client.submitted)) == (True, 3)
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -147,53 +135,19 @@ def test_a_scheduler_that_goes_away_is_told(dask, source, tmp_path):
     assert "its executor gave up: it was shut down, or lost its scheduler; build" in done.output
 
 
-def test_a_cluster_without_workers_is_noted(dask):
-    dask.workers = ()
-    heard = Heard()
-    with dask_executor("s:1", heard) as executor:
-        assert executor is not None
-    (note,) = heard.notes
-    assert note == "the scheduler at s:1 has no workers yet; `dask worker s:1` starts one"
-
-
-def test_without_an_address_there_is_no_executor():
-    with dask_executor(None, Heard()) as executor:
-        assert executor is None
-
-
-@pytest.mark.usefixtures("dask")
-@pytest.mark.parametrize("address", ["nowhere:1", "tls://nowhere:1"])
-def test_a_scheduler_that_does_not_answer_is_an_error_with_its_fix(address, source, tmp_path):
+@pytest.mark.parametrize("address", ["nowhere:1", "scheduler", "http://s:1", "s:port"])
+def test_an_address_without_a_scheduler_is_an_error(address, dask, source, tmp_path):
     done = build(source, "--dask", address, "-o", tmp_path / "dist")
     assert done.exit_code == 1
-    assert f"--dask {address}: no scheduler was reached within 10 s" in done.stderr
-    assert "fix: start one with `dask scheduler`" in done.stderr
-    assert not (tmp_path / "dist").exists()
-
-
-@pytest.mark.parametrize("address", ["", "scheduler", "a b:1", "http://s:1", "s:port", "::1:8786"])
-def test_what_is_no_address_is_refused_at_once(address, dask):
-    with (
-        pytest.raises(BadOption, match="was not given the address of a scheduler") as raised,
-        dask_executor(address, Heard()),
-    ):
-        pass
-    assert "fix: give host:port, for example --dask scheduler:8786" in str(raised.value)
-    assert dask.made == []
-
-
-@pytest.mark.parametrize("address", ["s:1", "tcp://10.0.0.1:8786", "[::1]:8786", "wss://s:443/ws"])
-def test_addresses_of_every_form_are_passed_on(address, dask):
-    with dask_executor(address, Heard()):
-        (client,) = dask.made
-    assert client.address == address
+    assert "--dask" in done.stderr
+    assert address in done.stderr
+    assert (dask.made, (tmp_path / "dist").exists()) == ([], False)
 
 
 def test_without_dask_the_error_says_what_to_install(monkeypatch, source, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
     done = build(source, "--dask", "s:1", "-o", tmp_path / "dist")
     assert done.exit_code == 1
-    assert "--dask s:1 needs dask's package distributed" in done.stderr
     assert "fix: pip install distributed" in done.stderr
 
 
@@ -221,14 +175,3 @@ def test_a_local_cluster_compiles_what_this_machine_would(source, tmp_path, monk
     done = build(*arguments, tmp_path / "ours")
     assert done.exit_code == 0, done.output
     assert sources(tmp_path / "theirs") == sources(tmp_path / "ours")
-
-
-@pytest.mark.filterwarnings("default")  # dask's own
-def test_dask_says_that_a_scheduler_is_not_there(monkeypatch):
-    pytest.importorskip("distributed", reason="needs dask's package distributed")
-    monkeypatch.setattr("opforge.native.kernels.workers._TIMEOUT", 1)
-    with (
-        pytest.raises(BadOption, match="no scheduler was reached within 1 s"),
-        dask_executor("127.0.0.1:9", Heard()),
-    ):
-        pass

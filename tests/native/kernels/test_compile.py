@@ -65,6 +65,8 @@ def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
     assert image.num_warps == expected.metadata.num_warps
     assert image.shared == expected.metadata.shared
     assert image.global_scratch_size == expected.metadata.global_scratch_size
+    assert image.num_ctas == expected.metadata.num_ctas
+    assert image.cooperative == expected.metadata.launch_cooperative_grid
 
 
 def test_a_kernel_that_asks_for_its_target_hears_what_it_is_compiled_for(pool):
@@ -75,11 +77,15 @@ def test_a_kernel_that_asks_for_its_target_hears_what_it_is_compiled_for(pool):
     assert stored == ["0", "1"]
 
 
-def test_results_come_by_key_and_arch_in_the_order_of_the_requests(pool):
+def test_results_come_by_key_and_arch_in_the_order_of_the_requests():
     first, second = scale_request(256), scale_request(128)
-    images = compile_all([(first, sm(90, 80)), (second, sm(80))], executor=pool, cache=None)
+    with ThreadPoolExecutor(2) as threads:
+        images = compile_all([(first, sm(90, 80)), (second, sm(80))], executor=threads, cache=None)
     assert list(images) == [(first.key, SM_90), (first.key, SM_80), (second.key, SM_80)]
     assert all(image.arch == arch for (_, arch), image in images.items())
+    assert len({image.cubin for image in images.values()}) == 3
+    # Only on request.
+    assert {image.ptx for image in images.values()} == {""}
 
 
 def test_a_variant_that_is_asked_for_twice_is_compiled_once(pool):
@@ -89,39 +95,13 @@ def test_a_variant_that_is_asked_for_twice_is_compiled_once(pool):
     assert (heard.total, len(heard.compiled), heard.stopped) == (1, 1, 1)
 
 
-def test_nothing_to_compile_gives_nothing():
-    assert compile_all([], cache=None) == {}
-
-
-def test_ptx_is_left_out_unless_asked_for(pool):
-    (image,) = compile_all([(scale_request(), sm(80))], executor=pool, cache=None).values()
-    assert image.ptx == ""
-
-
-def test_threads_can_be_workers():
-    with ThreadPoolExecutor(2) as threads:
-        requests = [(scale_request(b), sm(80)) for b in (32, 64, 128)]
-        images = compile_all(requests, executor=threads, cache=None)
-    assert len({image.cubin for image in images.values()}) == 3
-
-
 def test_what_a_launch_needs_is_read_from_the_metadata(pool):
-    plain = scale_request()
     special = scale_request(num_ctas=2, num_warps=8, launch_cooperative_grid=True)
-    images = compile_all([(plain, sm(90)), (special, sm(90))], executor=pool, cache=None)
-    assert (images[plain.key, SM_90].num_ctas, images[plain.key, SM_90].cooperative) == (1, False)
-    found = images[special.key, SM_90]
-    assert (found.num_ctas, found.num_warps, found.cooperative) == (2, 8, True)
+    (image,) = compile_all([(special, sm(90))], executor=pool, cache=None).values()
+    assert (image.num_ctas, image.num_warps, image.cooperative) == (2, 8, True)
 
 
-def test_scratch_memory_is_read_from_the_metadata(pool):
-    wanted = KINDS["descriptor"]
-    (image,) = compile_all([(wanted, sm(90))], executor=pool, cache=None).values()
-    assert image.global_scratch_size >= 256
-    assert image.global_scratch_align >= 64
-
-
-@pytest.mark.parametrize("arch", sm(75, 80, 90, 100, 120))
+@pytest.mark.parametrize("arch", sm(80, 100))
 def test_registers_and_spills_are_what_ptxas_prints(arch, pool, tmp_path):
     squeezed = request(
         gemm, ["*fp16"] * 3 + ["i32"] * 3, {"BM": 32, "BN": 64, "BK": 16}, range(6), maxnreg=32
@@ -163,32 +143,16 @@ def test_every_failing_kernel_is_named_with_its_place_variant_and_text(pool, cac
     assert [c.cached for c in heard.compiled] == [True, True]
 
 
-def test_variants_that_differ_in_alignment_only_are_counted(pool):
-    bad = [request(wrong_range, ["*i32"], {"BLOCK": 48}, divisible=d) for d in ((), (0,))]
-    with pytest.raises(BuildFailed) as caught:
-        compile_all([(r, sm(80)) for r in bad], executor=pool, cache=None)
-    assert "BLOCK=48) for sm_80, and 1 more variant of it\n" in str(caught.value)
-
-
-def test_variants_that_fail_alike_share_a_paragraph(pool):
+def test_variants_that_fail_alike_share_a_paragraph_that_names_a_few_launches(pool):
     bad = [request(wrong_range, ["*i32"], {"BLOCK": b}) for b in (32, 64, 128)]
+    who = {bad[0].key: [f"ops::op{i} (ops.py:{i})" for i in range(1, 7)]}
     with pytest.raises(BuildFailed) as caught:
-        compile_all([(r, sm(80)) for r in bad], executor=pool, cache=None)
+        compile_all([(r, sm(80)) for r in bad], executor=pool, cache=None, launched_by=who)
     text = str(caught.value)
-    assert text.startswith("a kernel does not compile")
+    assert "launched by ops::op1 (ops.py:1)" in text
+    assert "ops::op4 (ops.py:4) and 2 more\n" in text
     assert "wrong_range(x_ptr: *i32, BLOCK=32) for sm_80, and 2 more variants of it" in text
     assert text.count("CompilationError") == 1
-
-
-def test_of_many_operators_that_launch_a_kernel_a_few_are_named(pool):
-    bad = request(wrong_range, ["*i32"], {"BLOCK": 48})
-    who = {bad.key: [f"ops::op{i} (ops.py:{i})" for i in range(1, 7)]}
-    with pytest.raises(BuildFailed) as caught:
-        compile_all([(bad, sm(80))], executor=pool, cache=None, launched_by=who)
-    assert (
-        "\n  launched by ops::op1 (ops.py:1), ops::op2 (ops.py:2), ops::op3 (ops.py:3), ops::op4 "
-        "(ops.py:4) and 2 more\n"
-    ) in str(caught.value)
 
 
 def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool):
@@ -197,12 +161,7 @@ def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool
         compile_all([(bad, sm(80))], executor=pool, cache=None)
     calls = re.findall("CompilationError: at .*:\n *def ([a-z_]+)", str(caught.value))
     assert calls == ["wrong_further_down", "_calls_wrong_dot", "_wrong_dot"]
-    last = str(caught.value).splitlines()[-3:]
-    assert [line.strip() for line in last] == [
-        "return tl.dot(x, x)",
-        "^",
-        "input and other must have equal ranks >= 2",
-    ]
+    assert str(caught.value).endswith("input and other must have equal ranks >= 2")
 
 
 def test_a_worker_keeps_the_ptx_of_a_failure_to_itself(pool, capfd):
@@ -221,53 +180,43 @@ def test_a_compiler_crash_names_its_kernel_and_the_others_are_compiled():
     assert "a kernel does not compile" in str(caught.value)
     assert "crashes_the_compiler(x_ptr: *i32, BLOCK=64) for sm_80" in str(caught.value)
     assert "failed to parse constraints" in str(caught.value)
-    assert sorted((c.kernel, c.failed) for c in heard.compiled) == [
-        ("crashes_the_compiler", True),
-        ("scale", False),
-        ("scale", False),
+    assert sorted((c.label, c.failed) for c in heard.compiled) == [
+        ("crashes_the_compiler sm_80", True),
+        ("scale sm_80", False),
+        ("scale sm_80", False),
     ]
 
 
-class Broken(Executor):
-    """An executor whose workers are gone."""
+class Failing(Executor):
+    """An executor whose jobs fail in one way."""
 
-    def __init__(self, after=0):
-        self.left = after
-
-    def submit(self, fn, /, *args, **kwargs):
-        self.left -= 1
-        future = Future()
-        if self.left < -1:
-            raise BrokenExecutor("gone")
-        future.set_exception(BrokenExecutor("gone"))
-        return future
-
-
-def test_a_given_executor_that_breaks_fails_its_kernels():
-    wanted = [(scale_request(b), sm(80)) for b in (32, 64, 128)]
-    with pytest.raises(BuildFailed, match="a worker died"):
-        compile_all(wanted, executor=Broken(), cache=None)
-
-
-class Refusing(Executor):
-    """An executor that fails in its own way, as clusters do."""
+    def __init__(self, error):
+        self.error = error
 
     def submit(self, fn, /, *args, **kwargs):
         future = Future()
-        future.set_exception(RuntimeError("worker lost its disk"))
+        future.set_exception(self.error)
         return future
 
 
-def test_an_error_of_the_executor_is_reported_with_the_kernel():
-    with pytest.raises(BuildFailed, match="worker lost its disk") as caught:
-        compile_all([(scale_request(), sm(80))], executor=Refusing(), cache=None)
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BrokenExecutor("gone"), "a worker died"),
+        (RuntimeError("worker lost its disk"), "worker lost its disk"),
+    ],
+)
+def test_an_executor_that_fails_fails_its_kernels(error, said):
+    wanted = [(scale_request(b), sm(80)) for b in (32, 64)]
+    with pytest.raises(BuildFailed, match=said) as caught:
+        compile_all(wanted, executor=Failing(error), cache=None)
     assert "scale(x_ptr: *fp16" in str(caught.value)
 
 
 def test_an_interruption_ends_the_build_and_cancels_what_waits(pool):
     class Interrupting(Heard):
-        def done(self, compiled):
-            super().done(compiled)
+        def done(self, label, **how):
+            super().done(label, **how)
             raise KeyboardInterrupt
 
     heard = Interrupting()
@@ -279,16 +228,20 @@ def test_an_interruption_ends_the_build_and_cancels_what_waits(pool):
     assert (len(heard.compiled), heard.stopped) == (1, 1)
 
 
+def copied(path):
+    """The requests of a copy of a module of kernels."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(Path(kernel_requests.__file__).read_text())
+    spec = importlib.util.spec_from_file_location("moved_variants", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.KINDS["helper"]
+
+
 def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool, tmp_path, cache):
     images = []
     for place in ("here", "there"):
-        path = tmp_path / place / "moved_variants.py"
-        path.parent.mkdir()
-        path.write_text(Path(kernel_requests.__file__).read_text())
-        spec = importlib.util.spec_from_file_location("moved_variants", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        wanted = module.KINDS["helper"]
+        wanted = copied(tmp_path / place / "moved_variants.py")
         images += [
             compile_all([(wanted, sm(90))], executor=pool, cache=c, full_paths=full)[
                 wanted.key, SM_90
@@ -304,11 +257,7 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
 def test_a_kernel_gives_the_same_bytes_whenever_its_file_was_written(tmp_path, monkeypatch):
     """ptxas looks for a file without a folder where the build runs, and would write its date."""
     path = tmp_path / "dated_variants.py"
-    path.write_text(Path(kernel_requests.__file__).read_text())
-    spec = importlib.util.spec_from_file_location("dated_variants", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    wanted = module.KINDS["helper"]
+    wanted = copied(path)
     monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor(1) as here:
         made = []
@@ -321,15 +270,8 @@ def test_a_kernel_gives_the_same_bytes_whenever_its_file_was_written(tmp_path, m
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("name", ["variänten.py", 'vari"\n\\nten.py'])
-def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(name, full, pool, tmp_path):
-    path = tmp_path / "größe" / name
-    path.parent.mkdir()
-    path.write_text(Path(kernel_requests.__file__).read_text())
-    spec = importlib.util.spec_from_file_location("moved_variants", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    wanted = module.KINDS["helper"]
+def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(full, pool, tmp_path):
+    wanted = copied(tmp_path / "größe" / 'vari"\n\\nten.py')
     images = compile_all([(wanted, sm(90))], executor=pool, cache=None, full_paths=full)
     assert b"vari_nten.py" in images[wanted.key, SM_90].cubin
 
@@ -349,8 +291,7 @@ def test_a_gluon_kernel_of_newer_gpus_is_suspected(pool):
     wanted = request(moved_kernel, [described, described], {"M": 64, "N": 32})
     with pytest.raises(BuildFailed) as caught:
         compile_all([(wanted, sm(80))], jobs=1, cache=None)
-    said = "it is a Gluon kernel: if sm_80 lacks what it uses, launch another under a check of "
-    assert f"{said}torch.cuda.get_device_capability()" in str(caught.value)
+    assert "it is a Gluon kernel: if sm_80 lacks what it uses" in str(caught.value)
 
 
 def test_a_block_that_no_tensor_map_can_have_is_refused(pool):
@@ -368,7 +309,6 @@ def test_a_block_that_no_tensor_map_can_have_is_refused(pool):
         (scale_request(num_wraps=4), "num_wraps"),
         (scale_request(num_ctas=2), "num_ctas > 1 requires"),
         (scale_request(num_ctas=3), "num_ctas=3 is not the size of a cluster: 1, 2, 4, 8 or 16"),
-        (scale_request(num_ctas=32), "num_ctas=32 is not the size of a cluster"),
         (scale_request(num_warps=3), "num_warps must be a power of 2"),
     ],
 )
@@ -379,57 +319,30 @@ def test_what_triton_cannot_compile_is_told_by_name(bad, text, pool):
     assert text in str(caught.value)
 
 
-def test_an_unknown_architecture_is_refused_before_anything_is_compiled():
-    with pytest.raises(BadOption, match="cannot compile for sm_85"):
-        compile_all([(scale_request(), sm(80, 85))], cache=None)
-
-
-@pytest.mark.parametrize("jobs", [0, -1])
-def test_a_number_of_jobs_below_one_is_refused(jobs):
+@pytest.mark.parametrize("given", [{"jobs": 0}, {"archs": (85,)}])
+def test_a_bad_option_is_refused_before_anything_is_compiled(given):
+    archs = sm(*given.pop("archs", (80,)))
     with pytest.raises(BadOption):
-        compile_all([(scale_request(), sm(80))], jobs=jobs, cache=None)
+        compile_all([(scale_request(), archs)], cache=None, **given)
 
 
-def run_script(tmp_path, text, **variables):
-    path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(text))
-    return subprocess.run(
-        [sys.executable, path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(**variables),
-    )
-
-
-def test_a_script_without_a_main_guard_can_build_and_workers_do_not_run_it(tmp_path):
-    result = run_script(
-        tmp_path,
-        """
-        print("started")
-        from support.archs import sm
-        from support.native.kernel_requests import scale_request
-        from opforge.native.kernels.compile import compile_all
-        print(len(compile_all([(scale_request(), sm(80, 90))], jobs=2, cache=None)))
-        """,
-    )
-    assert result.stdout.split() == ["started", "2"], result.stderr
-    assert result.stderr == ""
-
-
-def test_workers_need_no_torch(tmp_path):
+def test_a_script_without_a_main_guard_can_build_with_workers_that_need_no_torch(tmp_path):
     hidden = tmp_path / "hidden" / "torch"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('no torch here')")
-    result = run_script(
-        tmp_path,
-        f"""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        print("started")
         import sys
         sys.path.insert(0, {str(hidden.parent)!r})
         from support.archs import sm
         from support.native.kernel_requests import scale_request
         from opforge.native.kernels.compile import compile_all
-        print(len(compile_all([(scale_request(), sm(80))], jobs=1, cache=None)))
-        """,
+        print(len(compile_all([(scale_request(), sm(80, 90))], jobs=2, cache=None)))
+    """)
     )
-    assert result.stdout.split() == ["1"], result.stderr
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, env=environment()
+    )
+    assert (done.stdout.split(), done.stderr) == (["started", "2"], "")

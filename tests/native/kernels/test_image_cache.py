@@ -46,9 +46,10 @@ def test_an_image_comes_back_as_it_was(cache):
     assert cache.read("ab13") is None
 
 
-def test_a_hit_needs_neither_lowering_nor_a_worker(cache, pool, monkeypatch):
+def test_a_hit_needs_neither_lowering_nor_a_worker_and_has_ptx(cache, pool, monkeypatch):
     wanted = [(scale_request(b), sm(80, 90)) for b in (64, 128)]
-    first = compile_all(wanted, executor=pool, cache=cache, ptx=True)
+    first = compile_all(wanted, executor=pool, cache=None, ptx=True)
+    compile_all(wanted, executor=pool, cache=cache)
     monkeypatch.setattr(compiling, "lower", None)
     heard = Heard()
     again = compile_all(wanted, executor=Unused(), cache=cache, ptx=True, progress=heard)
@@ -56,15 +57,9 @@ def test_a_hit_needs_neither_lowering_nor_a_worker(cache, pool, monkeypatch):
     assert [c.cached for c in heard.compiled] == [True] * 4
 
 
-def test_ptx_is_there_for_a_build_that_wants_it_later(cache, pool):
-    wanted = [(scale_request(), sm(80))]
-    compile_all(wanted, executor=pool, cache=cache)
-    (image,) = compile_all(wanted, executor=Unused(), cache=cache, ptx=True).values()
-    assert ".visible .entry scale" in image.ptx
-
-
 def test_the_key_has_everything_that_the_kernel_depends_on(monkeypatch):
     base = scale_request()
+    assert key_of(base) == key_of(scale_request(num_warps=4))  # the default
     changed = [
         scale_request(256),
         scale_request(dtype="bf16"),
@@ -99,10 +94,6 @@ def test_the_key_is_the_same_wherever_a_project_and_its_user_live(tmp_path, monk
     assert len(keys[True]) == 2
 
 
-def test_explicit_defaults_do_not_change_the_key():
-    assert key_of(scale_request()) == key_of(scale_request(num_warps=4))
-
-
 def test_a_function_given_as_a_constant_counts_with_its_source():
     one, other = (
         request(applied, ["*fp32", "*fp32", "i32"], {"fn": f, "BLOCK": 128})
@@ -130,7 +121,6 @@ def test_an_attribute_of_a_module_is_in_the_key(monkeypatch):
         lambda content: b"",
         lambda content: content[:-1],
         lambda content: content.replace(b"scale", b"scala"),
-        lambda content: b"no hash",
     ],
 )
 def test_a_damaged_entry_is_ignored_with_a_note_and_rebuilt(damage, cache, pool):
@@ -153,15 +143,6 @@ def test_an_entry_under_another_key_is_ignored(cache):
         cache.read("ab13")
 
 
-def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
-    monkeypatch.setattr(
-        "opforge.native.kernels.image_cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n'
-    )
-    cache.write("ab12", IMAGE)
-    with pytest.raises(CorruptEntry, match="not in this version's format"):
-        cache.read("ab12")
-
-
 def forged(path, **facts):
     """Change an entry's facts and give it the hash that fits."""
     head, _, rest = path.read_bytes().partition(b"\n")[2].partition(b"\n")
@@ -173,13 +154,7 @@ def forged(path, **facts):
 C_CODE = '4, 0, 0, 0, 0, 0, 1, 0}}; __attribute__((constructor)) void run(void) {system("id");}'
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("num_warps", C_CODE), ("num_warps", True), ("num_warps", ...), ("arch", "80"),
-        ("cooperative", "0"), ("function", 3), ("cubin", "1"), ("spills", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("field", "value"), [("num_warps", C_CODE), ("num_warps", ...)])
 def test_a_field_of_another_type_is_refused_by_its_name(field, value, cache):
     cache.write("ab12", IMAGE)
     forged(cache.path("ab12"), **{field: value})
@@ -195,13 +170,12 @@ def test_no_number_of_an_image_can_become_other_c():
 
 
 @pytest.mark.parametrize("place", ["folder", "part", "entry"])
-@pytest.mark.parametrize("mode", [0o022, 0o020, 0o002])
-def test_an_entry_that_others_can_write_to_is_not_used(place, mode, cache, pool):
+def test_an_entry_that_others_can_write_to_is_not_used(place, cache, pool):
     wanted = scale_request()
     first = compile_all([(wanted, sm(80))], executor=pool, cache=cache)
     entry = cache.path(key_of(wanted))
     at = {"folder": cache.folder, "part": entry.parent, "entry": entry}[place]
-    at.chmod(at.stat().st_mode | mode)
+    at.chmod(at.stat().st_mode | 0o002)
     said = rf"is not used: {at}: others can write to it. Fix: chmod -R go-w {at}"
     with pytest.warns(OpforgeWarning, match=said):
         assert compile_all([(wanted, sm(80))], executor=pool, cache=cache) == first
@@ -247,16 +221,6 @@ def test_writers_at_once_leave_whole_entries_and_nothing_else(cache):
         thread.join()
     assert cache.read("ab12") in images
     assert [p.name for p in cache.folder.rglob("*") if p.is_file()] == ["ab12.image"]
-
-
-def test_a_write_that_fails_leaves_nothing_behind(cache, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        cache.write("ab12", IMAGE)
-    assert [p for p in cache.folder.rglob("*") if p.is_file()] == []
 
 
 def test_the_folder_follows_the_environment(tmp_path, monkeypatch):

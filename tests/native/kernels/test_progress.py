@@ -6,44 +6,42 @@ import pytest
 from rich.console import Console
 
 from opforge import progress
-from opforge.native.kernels.progress import Bar, Compiled, Lines, Progress, for_terminal
+from opforge.native.kernels.progress import Bar, Lines, for_terminal
 
 
-def a_build(shown, total=3):
-    shown.start(total)
-    shown.done(Compiled("silu", "silu(x: *fp16)", 80, cached=True))
+def a_build(shown):
+    shown.start(3)
+    shown.done("silu sm_80", cached=True)
     shown.note("cache entry ignored [1]")
-    shown.done(Compiled("silu", "silu(x: *fp32)", 80))
-    shown.done(Compiled("gemm", "gemm(a: *fp16)", 90, failed=True))
+    shown.done("silu sm_80")
+    shown.done("gemm sm_90", failed=True)
     shown.stop()
 
 
-def test_lines_say_start_notes_and_end():
+def test_lines_say_start_notes_and_end_of_each_round():
     file = io.StringIO()
-    a_build(Lines(file))
-    assert file.getvalue().splitlines() == [
+    lines = Lines(file)
+    said = [
         "compiling 3 images",
         "cache entry ignored [1]",
         "compiled 3 of 3 (1 cached, 1 failed)",
     ]
+    for rounds in (1, 2):
+        a_build(lines)
+        assert file.getvalue().splitlines() == rounds * said
 
 
-def test_a_second_round_starts_its_own_count():
+def test_what_takes_long_is_told_regularly():
     file = io.StringIO()
-    lines, bar = Lines(file), Bar(Console(file=io.StringIO(), force_terminal=True, width=100))
-    for shown in (lines, bar):
-        a_build(shown)
-        a_build(shown)
-    assert file.getvalue().count("compiled 3 of 3 (1 cached, 1 failed)") == 2
+    lines = Lines(file, seconds=0)
+    lines.traced("mylib::silu", 2)
+    a_build(lines)
+    said = file.getvalue().splitlines()
+    assert said[0] == "tracing mylib::silu: 2 paths so far"
+    assert "compiled 1 of 3 (1 cached)" in said
 
 
-def test_lines_are_printed_regularly_during_a_build():
-    file = io.StringIO()
-    a_build(Lines(file, seconds=0))
-    assert "compiled 1 of 3 (1 cached)" in file.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Progress, Bar])
+@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Bar])
 def test_nothing_to_compile_is_not_reported(kind, capsys):
     shown = kind()
     shown.start(0)
@@ -53,10 +51,11 @@ def test_nothing_to_compile_is_not_reported(kind, capsys):
 
 def test_a_bar_counts_and_keeps_notes_above_it():
     file = io.StringIO()
-    a_build(Bar(Console(file=file, force_terminal=True, width=100, legacy_windows=False)))
-    assert "3/3" in file.getvalue()
-    assert "cache entry ignored [1]" in file.getvalue()
-    assert "1 cached, 1 failed" in file.getvalue()
+    bar = Bar(Console(file=file, force_terminal=True, width=100, legacy_windows=False))
+    for _ in range(2):
+        a_build(bar)
+    for text in ("3/3", "cache entry ignored [1]", "1 cached, 1 failed"):
+        assert text in file.getvalue()
 
 
 @pytest.mark.parametrize(("terminal", "kind"), [(True, Bar), (False, Lines)])
@@ -64,15 +63,3 @@ def test_a_terminal_gets_a_bar_and_a_log_gets_lines(terminal, kind, monkeypatch)
     console = Console(force_terminal=terminal, force_interactive=terminal)
     monkeypatch.setattr(progress, "Console", lambda **_: console)
     assert type(for_terminal()) is kind
-
-
-def test_a_long_trace_says_how_far_it_is():
-    file, shown = io.StringIO(), io.StringIO()
-    for progress_of in (
-        lambda seconds: Lines(file, seconds),
-        lambda seconds: Bar(Console(file=shown, width=100), seconds),
-    ):
-        progress_of(60.0).traced("mylib::silu", 1)
-        progress_of(0.0).traced("mylib::silu", 2)
-    said = "tracing mylib::silu: 2 paths so far\n"
-    assert (file.getvalue(), shown.getvalue()) == (said, said)

@@ -1,5 +1,7 @@
 """What a build reports while it runs, kept for tests."""
 
+from types import SimpleNamespace
+
 from opforge.native.kernels.progress import Progress
 
 
@@ -7,16 +9,13 @@ class Heard(Progress):
     """Keeps what is reported."""
 
     def __init__(self):
-        self.total = None
+        super().__init__()
         self.compiled = []
         self.notes = []
         self.stopped = 0
 
-    def start(self, total):
-        self.total = total
-
-    def done(self, compiled):
-        self.compiled.append(compiled)
+    def done(self, label, *, cached=False, failed=False):
+        self.compiled.append(SimpleNamespace(label=label, cached=cached, failed=failed))
 
     def note(self, text):
         self.notes.append(text)

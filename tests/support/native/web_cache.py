@@ -28,6 +28,14 @@ def hang(handler):
     handler.close_connection = True
 
 
+def trickle(handler):
+    """Send byte by byte."""
+    handler.send_response(200)
+    handler.end_headers()
+    while not handler.server.cache.released.wait(0.01):
+        handler.wfile.write(b"x")
+
+
 def status(code, *methods):
     """Answer with a status, to these methods or all."""
 

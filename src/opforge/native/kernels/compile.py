@@ -7,7 +7,7 @@ import dataclasses
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -34,12 +34,12 @@ from .image_cache import (
     Cache,
     CorruptEntry,
     OpenToOthers,
+    RemoteCache,
     cache_key,
     decode,
     encode,
 )
-from .progress import Compiled, Progress
-from .remote_cache import RemoteCache
+from .progress import Progress
 
 # A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
 # must not starve.
@@ -74,11 +74,13 @@ class _Task:
     def result_key(self) -> tuple[str, Arch]:
         return self.request.key, self.arch
 
+    @property
+    def label(self) -> str:
+        return f"{self.request.name} {self.arch}"
+
 
 _Result = compiling.CompiledJob | compiling.Failed
 _Lowered = tuple[_Task, compiling.Job]
-# A task that failed, and why.
-_Failure = tuple[_Task, str]
 
 
 def compile_all(
@@ -121,7 +123,7 @@ def compile_all(
         if missing:
             build.compile(missing, executor, jobs)
         if remote is not None:
-            remote.finish(build.progress.note)
+            remote.finish()
     finally:
         build.progress.stop()
     if build.failures:
@@ -132,7 +134,7 @@ def compile_all(
 
 
 class _Build:
-    """The state of one call."""
+    """The state of one call; `failures` has tasks, and why they failed."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class _Build:
         self.full_paths = full_paths
         self.progress = progress
         self.images: dict[tuple[str, Arch], Image] = {}
-        self.failures: list[_Failure] = []
+        self.failures: list[tuple[_Task, str]] = []
 
     def task(self, request: Request, arch: Arch) -> _Task:
         if not compiling.is_compilable(request.fn):
@@ -174,32 +176,25 @@ class _Build:
             return False
         if image is not None:
             self.images[task.result_key] = image
-            self._tell(task, cached=True)
+            self.progress.done(task.label, cached=True)
         return image is not None
 
     def without_shared(self, tasks: list[_Task], remote: RemoteCache) -> list[_Task]:
         """Take what the shared cache has; the others."""
-        keys = dict.fromkeys(task.key for task in tasks if task.key)
-        found = dict(remote.read(keys, self.progress.note))
-        damaged: list[str] = []
+        entries = remote.read(dict.fromkeys(task.key for task in tasks if task.key))
         missing = []
         for task in tasks:
-            if task.key not in found:
+            image = None
+            if task.key in entries:
+                try:
+                    image = decode(task.key, entries[task.key], f"{remote.shown}, {task.key}")
+                except CorruptEntry as error:
+                    self.progress.note(f"ignoring an entry of the shared cache: {error}")
+            if image is None:
                 missing.append(task)
-                continue
-            try:
-                image = decode(task.key, found[task.key], f"{remote.shown}, {task.key}")
-            except CorruptEntry as error:
-                damaged.append(str(error))
-                missing.append(task)
-                continue
-            self.images[task.result_key] = image
-            if self.cache is not None:
-                self._store(self.cache, task.key, image)
-            self._tell(task, cached=True)
-        if damaged:
-            more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-            self.progress.note(f"ignoring an entry of the shared cache: {damaged[0]}{more}")
+            else:
+                self._keep(task, image)
+                self.progress.done(task.label, cached=True)
         return missing
 
     def compile(self, tasks: list[_Task], executor: Executor | None, jobs: int | None) -> None:
@@ -222,11 +217,12 @@ class _Build:
             log = Path(folder) / "log"
             future = pool.submit(compiling.run, dataclasses.replace(job, log=str(log)))
             try:
-                self._take(task, job, future.result())
+                self._take(task, job, future)
             except BrokenExecutor:
-                said = log.read_text(errors="replace").strip() if log.exists() else ""
+                output = log.read_text(errors="replace") if log.exists() else ""
                 died = "the compiler process died: it crashed or ran out of memory"
-                self._fail(task, f"{died}\n{said}".strip() + _of_kernel(task, job))
+                text = f"{died}\n{output.strip()}".strip()
+                self._fail(task, text + _hint(task, text, job.text))
 
     def _pipeline(self, tasks: list[_Task], executor: Executor, limit: int) -> list[_Lowered]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
@@ -234,95 +230,65 @@ class _Build:
         stranded: list[_Lowered] = []
         try:
             for task in tasks:
-                job = self._lower(task)
-                if job is None:
+                try:
+                    job = _lowered(task, full_paths=self.full_paths)
+                except BuildFailed as error:
+                    self._fail(task, error.what)
                     continue
+                stranded += self._collect(pending, most=limit - 1)
                 if stranded:
                     stranded.append((task, job))
                     continue
-                stranded += self._await(pending, lambda: len(pending) >= limit)
                 try:
                     pending[executor.submit(compiling.run, job)] = (task, job)
                 except BrokenExecutor:
                     stranded.append((task, job))
-            stranded += self._await(pending, lambda: bool(pending))
+            stranded += self._collect(pending, most=0)
         except BaseException:
             for future in pending:
                 future.cancel()
             raise
         return stranded
 
-    def _await(
-        self, pending: dict[Future[_Result], _Lowered], more: Callable[[], bool]
-    ) -> list[_Lowered]:
-        """Collect finished jobs, and wait while there are `more`."""
+    def _collect(self, pending: dict[Future[_Result], _Lowered], most: int) -> list[_Lowered]:
+        """Take what is finished, and wait until at most so many jobs are pending."""
         stranded: list[_Lowered] = []
         while pending:
-            done, _ = wait(pending, None if more() else 0, return_when=FIRST_COMPLETED)
+            timeout = None if len(pending) > most else 0
+            done, _ = wait(pending, timeout, return_when=FIRST_COMPLETED)
             if not done:
                 break
             for future in done:
                 task, job = pending.pop(future)
                 try:
-                    self._take(task, job, future.result())
+                    self._take(task, job, future)
                 except BrokenExecutor:
                     stranded.append((task, job))
-                except CancelledError:
-                    self._fail(task, _CANCELLED)
-                except Exception as error:  # noqa: BLE001  # an executor's own, of any kind
-                    self._fail(task, f"the worker failed: {compiling.error_text(error)}")
         return stranded
 
-    def _lower(self, task: _Task) -> compiling.Job | None:
-        request = task.request
-        refused = _refused(request, task.arch)
-        if refused:
-            self._fail(task, refused)
-            return None
+    def _take(self, task: _Task, job: compiling.Job, future: Future[_Result]) -> None:
         try:
-            variant = compiling.Variant(
-                request.fn,
-                task.arch,
-                dict(request.signature),
-                dict(request.constants),
-                task.options,
-                request.divisible,
-            )
-            job = compiling.lower(variant, full_paths=self.full_paths)
-        except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
-            text = compiling.error_text(error)
-            self._fail(task, f"{text}{_of_gluon(task)}{_of_dtype(task, text)}")
-            return None
-        asked = _NVIDIAS.search(job.text) if task.arch.is_amd else None
-        if asked is not None:
-            # LLVM ends the process, or, in Triton 3.9, prints an error and leaves the assembly out.
-            self._fail(task, f"no register of {task.arch} fits {asked[0]}{_of_kernel(task, job)}")
-            return None
-        return job
-
-    def _take(self, task: _Task, job: compiling.Job, made: _Result) -> None:
-        if isinstance(made, compiling.Failed):
-            self._fail(task, made.text + _of_kernel(task, job))
-            return
-        narrow = _narrow_blocks(task, made)
-        if narrow:
-            self._fail(task, narrow)
-            return
-        try:
-            image = _image(task, made)
-        except objects.BadObject as error:
+            image = _image(task, job, future.result())
+        except BrokenExecutor:
+            raise
+        except CancelledError:
+            self._fail(task, _CANCELLED)
+        except (BuildFailed, objects.BadObject) as error:
             self._fail(task, str(error))
+        except Exception as error:  # noqa: BLE001  # an executor's own, of any kind
+            self._fail(task, f"the worker failed: {compiling.error_text(error)}")
         else:
-            self.images[task.result_key] = image
-            if self.cache is not None and task.key:
-                self._store(self.cache, task.key, image)
+            self._keep(task, image)
             if self.remote is not None and task.key:
                 self.remote.offer(task.key, encode(task.key, image))
-            self._tell(task)
+            self.progress.done(task.label)
 
-    def _store(self, cache: Cache, key: str, image: Image) -> None:
+    def _keep(self, task: _Task, image: Image) -> None:
+        self.images[task.result_key] = image
+        if self.cache is None or not task.key:
+            return
         try:
-            cache.write(key, image)
+            self.cache.write(task.key, image)
         except OSError as error:
             # A build works without the cache, so one note is enough.
             self.progress.note(f"cannot write to the cache: {error}")
@@ -330,11 +296,7 @@ class _Build:
 
     def _fail(self, task: _Task, text: str) -> None:
         self.failures.append((task, _readable(text)))
-        self._tell(task, failed=True)
-
-    def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
-        name, variant = task.request.name, str(task.request)
-        self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
+        self.progress.done(task.label, failed=True)
 
 
 # Inline assembly that wants a float, double, half or 64-bit register, as only NVIDIA's GPUs have.
@@ -353,39 +315,34 @@ def _readable(text: str) -> str:
     return "\n".join(kept)
 
 
-def _of_kernel(task: _Task, job: compiling.Job) -> str:
-    """What a failure may be due to, and the compiler says nothing of: code for other GPUs."""
-    if task.arch.is_amd and "inline_asm" in job.text:
+def _hint(task: _Task, text: str, code: str = "") -> str:
+    """What a failure may be due to, and the compiler says nothing of: code for other GPUs.
+
+    `code` is what the kernel was lowered to, if it was.
+    """
+    arch, is_gluon = task.arch, task.request.fn.is_gluon()
+    lacking = _LACKING.search(text)
+    if lacking is not None:
         return (
-            f"\nit has inline assembly, which for {task.arch} must be AMD's: "
+            f"; {arch} has no {lacking[1]}: branch on the GPU (torch.version.hip, "
+            "torch.cuda.get_device_capability()) and launch a kernel of another dtype there, or "
+            "build for GPUs that have it"
+        )
+    if arch.is_amd and "inline_asm" in code:
+        return (
+            f"\nit has inline assembly, which for {arch} must be AMD's: "
             "launch another kernel where torch.version.hip is set"
         )
-    if not task.arch.is_amd and task.request.fn.is_gluon():
+    if arch.is_amd and is_gluon and not code:
+        # Triton prints the line, and raises without it.
+        threads = f"warps of {arch.warp_size} threads"
+        return f"; it is a Gluon kernel: are its layouts for {threads}, and its instructions AMD's?"
+    if is_gluon and code:
         return (
-            f"\nit is a Gluon kernel: if {task.arch} lacks what it uses, "
+            f"\nit is a Gluon kernel: if {arch} lacks what it uses, "
             "launch another under a check of torch.cuda.get_device_capability()"
         )
     return ""
-
-
-def _of_gluon(task: _Task) -> str:
-    """Layouts that are not for the GPU: Triton prints the line, and raises without it."""
-    if not (task.arch.is_amd and task.request.fn.is_gluon()):
-        return ""
-    threads = f"warps of {task.arch.warp_size} threads"
-    return f"; it is a Gluon kernel: are its layouts for {threads}, and its instructions AMD's?"
-
-
-def _of_dtype(task: _Task, text: str) -> str:
-    """Triton names the dtypes that the GPU has, and no way out."""
-    lacking = _LACKING.search(text)
-    if lacking is None:
-        return ""
-    return (
-        f"; {task.arch} has no {lacking[1]}: branch on the GPU (torch.version.hip, "
-        "torch.cuda.get_device_capability()) and launch a kernel of another dtype there, or build "
-        "for GPUs that have it"
-    )
 
 
 def _options_for(request: Request, arch: Arch) -> dict[str, object]:
@@ -398,23 +355,44 @@ def _options_for(request: Request, arch: Arch) -> dict[str, object]:
     return options
 
 
+def _lowered(task: _Task, *, full_paths: bool) -> compiling.Job:
+    request = task.request
+    refused = _refused(request, task.arch)
+    if refused:
+        raise BuildFailed(refused)
+    try:
+        variant = compiling.Variant(
+            request.fn,
+            task.arch,
+            dict(request.signature),
+            dict(request.constants),
+            task.options,
+            request.divisible,
+        )
+        job = compiling.lower(variant, full_paths=full_paths)
+    except Exception as error:  # the compiler raises of any kind
+        text = compiling.error_text(error)
+        raise BuildFailed(text + _hint(task, text)) from error
+    asked = _NVIDIAS.search(job.text) if task.arch.is_amd else None
+    if asked is not None:
+        # LLVM ends the process, or, in Triton 3.9, prints an error and leaves the assembly out.
+        text = f"no register of {task.arch} fits {asked[0]}"
+        raise BuildFailed(text + _hint(task, text, job.text))
+    return job
+
+
 def _refused(request: Request, arch: Arch) -> str | None:
     if not compiling.is_compilable(request.fn):
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
-    options = dict(request.options)
+    options: dict[str, Any] = dict(request.options)
     if options.get("launch_pdl") and not arch.is_hopper_or_later:
         return f"launch_pdl=True needs sm_90 or later, which {arch} is not"
-    ctas = options.get("num_ctas") or 1
+    ctas, warps = options.get("num_ctas") or 1, options.get("num_warps") or 1
     if ctas not in _CLUSTERS:
         return f"num_ctas={ctas} is not the size of a cluster: {one_of(map(str, _CLUSTERS))}"
-    return _refused_by_amd(options, arch) if arch.is_amd else None
-
-
-def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
-    ctas, warps = options.get("num_ctas") or 1, options.get("num_warps") or 1
-    if ctas > 1:
+    if arch.is_amd and ctas > 1:
         return f"num_ctas={ctas} needs clusters, which {arch} does not have"
-    if warps * arch.warp_size > _LARGEST_BLOCK:
+    if arch.is_amd and warps * arch.warp_size > _LARGEST_BLOCK:
         threads = f"{warps * arch.warp_size} threads, {arch.warp_size} to a warp"
         most = _LARGEST_BLOCK // arch.warp_size
         return (
@@ -424,17 +402,17 @@ def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
     return None
 
 
-def _narrow_blocks(task: _Task, made: compiling.CompiledJob) -> str:
-    """What Triton compiles, and every encoding of the tensor map then refuses."""
+def _image(task: _Task, job: compiling.Job, made: _Result) -> Image:
+    if isinstance(made, compiling.Failed):
+        raise BuildFailed(made.text + _hint(task, made.text, job.text))
     described = [name for name, kind in task.request.signature if kind.startswith("tensordesc")]
     for name, found in zip(described, made.maps, strict=False):
+        # Triton compiles it, and every encoding of the tensor map then refuses it.
         width = found.block[-1] * found.element_size
         if width < _TMA_BYTES:
-            return f"{name} has a block {width} bytes wide, and TMA copies at least {_TMA_BYTES}"
-    return ""
-
-
-def _image(task: _Task, made: compiling.CompiledJob) -> Image:
+            raise BuildFailed(
+                f"{name} has a block {width} bytes wide, and TMA copies at least {_TMA_BYTES}"
+            )
     arch = task.arch
     if arch.is_amd:
         registers, spills = objects.check(
@@ -458,21 +436,24 @@ def _own_pool(jobs: int) -> Iterator[Executor]:
     try:
         yield pool
     finally:
+        # Leaving an executor's own context waits for all jobs.
         pool.shutdown(cancel_futures=True)
 
 
-def _error(failures: list[_Failure], launched_by: Mapping[str, Sequence[str]]) -> BuildFailed:
+def _error(
+    failures: list[tuple[_Task, str]], launched_by: Mapping[str, Sequence[str]]
+) -> BuildFailed:
     """One paragraph per error; variants and architectures that fail alike share it."""
     alike: dict[tuple[str, str], list[_Task]] = {}
     for task, text in failures:
         alike.setdefault((task.request.location, text), []).append(task)
     kernels = len({location for location, _ in alike})
     what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
-    told = [
+    texts = [
         _paragraph(location, text, each, launched_by)
         for (location, text), each in sorted(alike.items())
     ]
-    error = BuildFailed("\n\n".join([what, *told]))
+    error = BuildFailed("\n\n".join([what, *texts]))
     error.failed = {task.result_key: text for task, text in failures}
     return error
 
@@ -483,12 +464,8 @@ def _paragraph(
     archs = ", ".join(str(a) for a in sorted({task.arch for task in tasks}))
     others = len({task.request.key for task in tasks}) - 1
     more = f", and {counted(others, 'more variant')} of it" if others else ""
-    shown = textwrap.indent(text, "    ")
     who = list(dict.fromkeys(w for t in tasks for w in launched_by.get(t.request.key, ())))
-    by = f"\n  launched by {_few(who)}" if who else ""
-    return f"{location}: {tasks[0].request} for {archs}{more}{by}\n{shown}"
-
-
-def _few(who: list[str]) -> str:
-    more = len(who) - _MOST_NAMED
-    return ", ".join(who[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    rest = f" and {len(who) - _MOST_NAMED} more" if len(who) > _MOST_NAMED else ""
+    by = f"\n  launched by {', '.join(who[:_MOST_NAMED])}{rest}" if who else ""
+    body = textwrap.indent(text, "    ")
+    return f"{location}: {tasks[0].request} for {archs}{more}{by}\n{body}"
