@@ -5,7 +5,7 @@ import torch
 
 import opforge
 from opforge.errors import BadDeclaration, BadOption, BadRegistration
-from opforge.native.library_name import refuse_namesakes
+from opforge.native.plan import refuse_namesakes
 from opforge.registry import registry
 
 Tensor = torch.Tensor

@@ -159,7 +159,7 @@ def _imports(filename: str) -> bool:
     """Whether a file is of Python's import system, or of what opforge adds to it."""
     if filename.startswith("<frozen importlib") or filename == importlib.__file__:
         return True
-    return Path(filename) == Path(__file__).parent / "native" / "commands" / "sibling_imports.py"
+    return Path(filename) == Path(__file__).parent / "native" / "commands" / "operator_tree.py"
 
 
 def _load(place: str) -> ModuleType:

@@ -648,7 +648,7 @@ def _with_native(entry: Entry, said: str, tuning: str | os.PathLike[str] | None)
     # Where nothing imported it, nothing is declared.
     if "opforge.native" not in sys.modules or not isinstance(said, Explanation):
         return said
-    from .native.explained import told_of  # noqa: PLC0415  # it brings Triton
+    from .native.plan import told_of  # noqa: PLC0415  # it brings Triton
 
     return said.adding([("native", line) for line in told_of(entry, tuning)])
 

@@ -22,7 +22,7 @@ from opforge.native.ir.cases import Case, Guard, TensorCase
 from opforge.native.ir.cases import Path as TracedPath
 from opforge.native.ir.expr import Expr, Var
 from opforge.native.ir.interface import ChoiceParam, Op, ScalarParam
-from opforge.native.library_name import check_name
+from opforge.native.plan import check_name
 from opforge.registry import registry
 from support.fuzzing import SECONDS, attack
 from support.native import hand_made

@@ -5,7 +5,7 @@ import torch
 
 import opforge
 from opforge.errors import BadOption
-from opforge.native.library_name import check_name, refuse_namesakes
+from opforge.native.plan import check_name, refuse_namesakes
 from opforge.registry import registry
 
 

@@ -2,7 +2,7 @@
 
 from opforge.native.ir.cases import Allocate, Fill, Launch, Path, Pointer
 from opforge.native.ir.expr import Var, evaluate
-from opforge.native.workspace import planned
+from opforge.native.plan import planned
 
 N = Var("n")
 

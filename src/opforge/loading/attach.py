@@ -32,7 +32,7 @@ from ..lowering.plan import lower_given
 from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.abi import MAX_RANK
 from ..native.ir.interface import Op
-from ..native.library.c_call import (
+from ..native.library.ctypes_ops import (
     CPU,
     CUDA,
     OperatorCall,

@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
-from ..arch import Arch
+from ..arch import HOPPER, Arch
 from ..arch_names import parse_archs
-from ..errors import NotFound, OpforgeError, UnsupportedBody
+from ..errors import BadOption, NotFound, OpforgeError, UnsupportedBody
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
@@ -25,16 +27,17 @@ from .frontend.implementations import join
 from .frontend.source_hash import backward_hash, part_hash, source_hash
 from .frontend.store import declarations_of
 from .frontend.torch_schema import backward_schema, schema_arguments, schema_of, schema_returns
-from .ir.cases import Case
+from .ir.case_text import describe
+from .ir.cases import Allocate, Case, Fill, Launch, Path, Pointer, Step
+from .ir.expr import Term, make
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Requests, want
 from .ir.places import Told
-from .library_name import check_name, common_namespace, refuse_namesakes
+from .tracing.autotune_choice import by_table, in_use
 from .tracing.backward import Backward, build_backward
-from .tracing.case_builder import BuiltCase, build_case, first_config
+from .tracing.case_builder import BuiltCase, build_case, first_config, first_notes
 from .tracing.launches import Choose
-from .tracing.refusals import all_of, listed, of_several
-from .workspace import planned
+from .tracing.refusals import all_of, listed, of_several, one_line
 
 Archs = tuple[Arch, ...]
 # Hears an op's name, and how many of its paths are traced.
@@ -327,3 +330,184 @@ def _take(built: BuiltCase, made: Plan) -> None:
         if "i64" in request.types:
             made.spare.add(key)
     made.notes += [n for n in built.notes if n not in made.notes]
+
+
+def told_of(op: Entry, tuning: str | os.PathLike[str] | None = None) -> list[str]:
+    """What a build would note of the first case of a declared op that builds, and why others don't.
+
+    `explain` says it. One trace of each case is enough to say which torch calls become which
+    kernels, and takes milliseconds; a build traces all paths. Without a table of their own,
+    products have the tiles of the tables in use.
+    """
+    choose = in_use() if tuning is None else by_table(tuning)
+    if not declarations_of(op):
+        return []
+    try:
+        declared = expand(op)
+    except OpforgeError as error:
+        return [f"not in a C library{one_line(error, '')}"]
+    refused: dict[str, list[str]] = {}
+    said: list[str] | None = None
+    caches = HostCaches()
+    for number, case in enumerate(declared.cases, start=1):
+        described = describe(case, declared.params)
+        try:
+            notes = first_notes(op, declared, case, (HOPPER,), choose, caches=caches)
+        except OpforgeError as error:
+            refused.setdefault(one_line(error, described), []).append(described)
+            continue
+        if said is None:
+            count = len(declared.cases)
+            place = "the first" if number == 1 else f"number {number}"
+            more = f", {place} of {count} cases" if count > 1 else ""
+            said = [f"for {described}{more}:", *notes] if notes else []
+    if said:
+        # A build raises unless it has all cases.
+        said[0] = f"{'would be ' if refused else ''}in a C library, {said[0]}"
+    return [
+        *(f"not in a C library for {listed(c)}{why}" for why, c in refused.items()),
+        *(said or ()),
+    ]
+
+
+# Headers that C and CUDA programs include, and libraries that they link.
+_SYSTEM = frozenset(
+    {
+        "assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits",
+        "locale", "math", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool",
+        "stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings", "tgmath",
+        "threads", "time", "uchar", "unistd", "wchar", "wctype", "dlfcn", "fcntl", "memory",
+        "pthread", "sched",
+        "c", "dl", "gcc", "m", "rt", "util",
+        "cuda", "cudart", "cublas", "cudnn", "cufft", "nvrtc",
+    }
+)  # fmt: skip
+
+# File systems allow 255 bytes, and files have endings and prefixes.
+_LONGEST = 200
+
+
+def common_namespace(entries: Sequence[Entry]) -> str:
+    """The operators' common namespace."""
+    found = sorted({e.name.partition("::")[0] for e in entries})
+    if len(found) > 1:
+        raise BadOption(
+            f"the operators have {len(found)} namespaces, so the library has no default name",
+            found=", ".join(found),
+            fix="give one: --name NAME",
+        )
+    return found[0]
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that cannot prefix C functions or name files."""
+    if name in _SYSTEM:
+        raise BadOption(
+            f"{name!r} is a system name: programs that include <{name}.h> or link "
+            f"-l{name} would pick up this library",
+            fix=f"choose another name: --name {name}_ops",
+        )
+    _refuse_long(name, "the library's name", "--name NAME")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise BadOption(
+            f"{name!r} cannot prefix the name of a C function",
+            fix="use letters, digits and underscores, starting with a letter: --name NAME",
+        )
+
+
+def _refuse_long(name: str, what: str, fix: str, found: str | None = None) -> None:
+    if len(name) > _LONGEST:
+        raise BadOption(
+            f"{what} has {len(name)} characters, and no file could be named after it: "
+            f"{name[:20]}...",
+            found=found,
+            fix=f"choose one of at most {_LONGEST}: {fix}",
+        )
+
+
+def refuse_namesakes(entries: Sequence[Entry]) -> None:
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        short = entry.own_name
+        if "." in short:
+            raise BadOption(
+                f"{entry.name} has an overload's name, which no C function can have",
+                found=entry.location,
+                fix="register it under a name of its own",
+            )
+        _refuse_long(short, "an operator's name", "register it under another", entry.location)
+        other = seen.setdefault(short, entry)
+        if other is not entry:
+            raise BadOption(
+                f"two operators would become the C function {short}",
+                found=f"{other.name} ({other.location}), {entry.name} ({entry.location})",
+                fix="rename one of them, or build two libraries",
+            )
+
+
+# As allocators align.
+_ALIGNMENT = 256
+_NAME = "workspace"
+
+
+def planned(path: Path) -> Path:
+    """A path that allocates once, before its first step."""
+    allocations = [step for step in path.steps if isinstance(step, Allocate)]
+    if len(allocations) < 2:  # one has nothing to share with
+        return path
+    slots = _slots(path.steps)
+    offsets: dict[str, Term] = {}
+    total: Term = 0
+    for buffers in slots:
+        size = _rounded(buffers[0].bytes)
+        for buffer in buffers[1:]:
+            size = make("max", size, _rounded(buffer.bytes))
+        offsets |= {buffer.buffer: total for buffer in buffers}
+        total = size if total == 0 else make("+", total, size)
+    moved = [_moved(step, offsets) for step in path.steps if not isinstance(step, Allocate)]
+    return dataclasses.replace(path, steps=(Allocate(_NAME, total), *moved))
+
+
+def _slots(steps: Sequence[Step]) -> list[list[Allocate]]:
+    """Buffers that follow one another in the same memory."""
+    last = {name: at for at, step in enumerate(steps) for name in _used(step)}
+    slots: list[list[Allocate]] = []
+    for at, step in enumerate(steps):
+        if isinstance(step, Allocate):
+            free = (slot for slot in slots if last.get(slot[-1].buffer, -1) < at)
+            slot = next(free, None)
+            if slot is None:
+                slots.append([step])
+            else:
+                slot.append(step)
+    return slots
+
+
+def _used(step: Step) -> Iterator[str]:
+    if isinstance(step, Fill):
+        yield step.buffer
+    elif isinstance(step, Launch):
+        yield from (a.buffer for a in step.arguments if isinstance(a, Pointer))
+
+
+def _rounded(size: Term) -> Term:
+    return make("*", make("//", make("+", size, _ALIGNMENT - 1), _ALIGNMENT), _ALIGNMENT)
+
+
+def _moved(step: Step, offsets: dict[str, Term]) -> Step:
+    if isinstance(step, Fill) and step.buffer in offsets:
+        offset = _sum(step.offset, offsets[step.buffer])
+        return dataclasses.replace(step, buffer=_NAME, offset=offset)
+    if isinstance(step, Launch):
+        arguments = tuple(
+            dataclasses.replace(a, buffer=_NAME, offset=_sum(a.offset, offsets[a.buffer]))
+            if isinstance(a, Pointer) and a.buffer in offsets
+            else a
+            for a in step.arguments
+        )
+        return dataclasses.replace(step, arguments=arguments)
+    return step
+
+
+def _sum(a: Term, b: Term) -> Term:
+    return b if a == 0 else a if b == 0 else make("+", a, b)

@@ -13,7 +13,7 @@ from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
-from opforge.native.library import c_call
+from opforge.native.library import ctypes_ops
 from opforge.serving.extension import compile as extension
 from support.native import hand_made
 from support.standin.library import write
@@ -66,7 +66,7 @@ def test_the_drivers_are_opened_by_the_same_names_everywhere():
     found = names(runtime()["driver_cuda.c"], "cuda_libraries")
     found += names(runtime()["driver_hip.c"], "hip_libraries")
     assert names(ADAPTER["torch_api.hpp"], "drivers") == found
-    assert [name for _, name in c_call.DRIVERS] == found
+    assert [name for _, name in ctypes_ops.DRIVERS] == found
 
 
 def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):

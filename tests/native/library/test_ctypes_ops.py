@@ -14,7 +14,7 @@ from opforge import native
 from opforge.errors import BadOption, NativeCallFailed, NotALibrary, WrongArgument
 from opforge.native.codegen.names import quoted
 from opforge.native.ir.interface import SchemaArgument
-from opforge.native.library import c_call
+from opforge.native.library import ctypes_ops
 from support.native import hand_made
 
 SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
@@ -204,6 +204,8 @@ def test_host_memory_of_a_library_for_both_vendors_is_of_the_driver_that_is_ther
     monkeypatch, cuda, there, loaded, expected
 ):
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(c_call, "_opens", lambda file, mode=0: file in (loaded if mode else there))
-    assert c_call.gpu_type(["sm_90", "gfx942"]) == expected
-    assert c_call.gpu_type(["gfx942"]) == 10
+    monkeypatch.setattr(
+        ctypes_ops, "_opens", lambda file, mode=0: file in (loaded if mode else there)
+    )
+    assert ctypes_ops.gpu_type(["sm_90", "gfx942"]) == expected
+    assert ctypes_ops.gpu_type(["gfx942"]) == 10

@@ -9,25 +9,26 @@ The folder loads as a package: `ops/add/op.py` is `ops.add.op` and may import `f
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
-import importlib.machinery
+import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...cli_targets import Place, operators_in, places_in, users_own
+from ...cli_targets import Place, places_in, users_own
 from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
 from ...notebook import counted
 from ...registry import Entry, registry
 from ..frontend.alternatives import implementing, operator_of
 from ..frontend.alternatives import operators as operators_of
 from ..frontend.store import declarations_of
-from .sibling_imports import siblings_importable
 
 FILE = "op.py"
 _INIT = "__init__.py"
@@ -107,7 +108,14 @@ def load(tree: str | Path) -> Found:
     walked = folders(tree)
     package = _package(Path(tree).resolve())
     for folder in walked:
-        _load_folder(folder, package, found)
+        try:
+            operators = _load_folder(folder, package)
+        except OpforgeError as error:
+            found.problems.append(Problem(folder, str(error)))
+            continue
+        found.operators += [(folder, op) for op in operators]
+        if undeclared := _undeclared(operators):
+            found.problems.append(Problem(folder, undeclared))
     found.problems += _namesakes(found.operators)
     return found
 
@@ -148,9 +156,8 @@ def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
     package = _package(tree.resolve())
     seen = {id(op) for _, op in found.operators}
     for file in walked:
-        steps = file.relative_to(tree).with_suffix("").parts
         try:
-            places = _places_of(file, [package, *steps])
+            places = _places_of(file, [package, *file.relative_to(tree).parent.parts])
         except OpforgeError as error:
             found.problems.append(Problem(file, str(error)))
             continue
@@ -167,21 +174,23 @@ def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
     return found
 
 
-def _places_of(file: Path, steps: Sequence[str]) -> list[tuple[Any, Place]]:
-    if any("." in step for step in steps):
+def _places_of(file: Path, package: Sequence[str]) -> list[tuple[Any, Place]]:
+    if any("." in step for step in (*package, file.stem)):
         raise BadOption("Python cannot import it because its path has a dot", fix="rename it")
-    if file.name == _INIT:
-        steps = steps[:-1]
+    steps = package if file.name == _INIT else (*package, file.stem)
     return places_in(_imported(".".join(steps), file))
 
 
-def _load_folder(folder: Path, package: str, into: Found) -> None:
-    try:
-        operators = _operators(folder, package)
-        into.operators += [(folder, op) for op in operators]
-        _check_declared(operators)
-    except OpforgeError as error:
-        into.problems.append(Problem(folder, str(error)))
+def _load_folder(folder: Path, package: str) -> list[Any]:
+    if not (folder / FILE).is_file():
+        raise BadOption(
+            f"it has no {FILE}",
+            fix=f"write {folder / FILE}, or prefix the folder's name with _ to skip it",
+        )
+    ops = list({id(op): op for op, _ in _places_of(folder / FILE, [package, folder.name])}.values())
+    if not ops:
+        raise BadOption(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
+    return ops
 
 
 def refuse(tree: str, problems: Sequence[Problem]) -> None:
@@ -192,40 +201,23 @@ def refuse(tree: str, problems: Sequence[Problem]) -> None:
         raise BadOption(f"{count} of {tree} cannot be built\n\n{told}")
 
 
-def _operators(folder: Path, package: str) -> list[Any]:
-    if not (folder / FILE).is_file():
-        raise BadOption(
-            f"it has no {FILE}",
-            fix=f"write {folder / FILE}, or prefix the folder's name with _ to skip it",
-        )
-    if "." in folder.name:
-        raise BadOption(
-            "Python cannot import it because its name has a dot", fix="rename the folder"
-        )
-    module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder / FILE)
-    operators = list({id(op): op for op in operators_in(module).values()}.values())
-    if not operators:
-        raise BadOption(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
-    return operators
-
-
 def _imported(name: str, file: Path) -> ModuleType:
     # `__init__.py` is the package itself, and its siblings are below it.
     package = name if file.name == _INIT else name.rpartition(".")[0]
-    with users_own(f"importing {file}"), siblings_importable(file, package):
+    with users_own(f"importing {file}"), _siblings_importable(file, package):
         try:
             return importlib.import_module(name)
         except SystemExit as error:
             raise TargetFailed(f"{file.name} exits Python on import: {error!r}") from error
 
 
-def _check_declared(operators: Sequence[Any]) -> None:
-    if not any(declarations_of(registry.get(op)) for op in operators):
-        names = ", ".join(registry.get(op).name for op in operators)
-        raise NotFound(
-            f"{names} has no native.declare",
-            fix=f"native.declare(op, x=native.tensor(...), ...) in {FILE}",
-        )
+def _undeclared(ops: Sequence[Any]) -> str:
+    entries = [registry.get(op) for op in ops]
+    if any(map(declarations_of, entries)):
+        return ""
+    names = ", ".join(entry.name for entry in entries)
+    fix = f"native.declare(op, x=native.tensor(...), ...) in {FILE}"
+    return str(NotFound(f"{names} has no native.declare", fix=fix))
 
 
 def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
@@ -276,14 +268,14 @@ def _enter(name: str, tree: Path) -> None:
         places = [str(tree)]
         spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
     else:
-        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = [str(tree)]
     assert spec is not None
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     if spec.loader is None:
         return
     try:
-        with users_own(f"importing {file}"), siblings_importable(file, name):
+        with users_own(f"importing {file}"), _siblings_importable(file, name):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -338,3 +330,58 @@ def _named_instead(wanted: str, known: Sequence[str], entries: Sequence[Entry]) 
             return f"it is an implementation of {operator.own_name} and comes with it"
     close = difflib.get_close_matches(wanted, known, n=1)
     return f"did you mean {close[0]}?" if close else "choose one of these"
+
+
+@contextlib.contextmanager
+def _siblings_importable(file: Path, package: str) -> Iterator[None]:
+    """While `file` is imported as a module of `package`, the names beside it are modules.
+
+    `import helper` in a file of a tree gives the `helper.py` beside it, as if the file were run
+    alone. The tree's own module is what the name stands for, so that nothing is executed twice: in
+    `ops/add/op.py`, `helper` is `ops.add.helper`. Other folders have other files of that name.
+    """
+    finder = _Siblings(file.parent, package)
+    finders: list[object] = [*sys.meta_path]
+    # Where `sys.path` is searched, and ahead of all that it has: a script's own folder is its head.
+    place = finders.index(PathFinder) if PathFinder in finders else len(finders)
+    sys.meta_path.insert(place, finder)
+    try:
+        yield
+    finally:
+        # The file may have changed the list itself.
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(finder)
+        for name in finder.made:
+            sys.modules.pop(name, None)
+
+
+class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, folder: Path, package: str) -> None:
+        self._folder = folder
+        self._package = package
+        self.made: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        top = fullname.partition(".")[0]
+        known = self._has(fullname) if path is None else top in self.made
+        if not known or importlib.util.find_spec(self._real(fullname)) is None:
+            return None
+        return ModuleSpec(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        # Importing gives whatever stands here in the end.
+        sys.modules[name] = importlib.import_module(self._real(name))
+        self.made.append(name)
+
+    def _real(self, name: str) -> str:
+        return f"{self._package}.{name}"
+
+    def _has(self, name: str) -> bool:
+        folder = self._folder / name
+        if folder.with_name(f"{name}.py").is_file() or (folder / "__init__.py").is_file():
+            return True
+        # As on `sys.path`, a folder without `__init__.py` comes after all that has one.
+        return folder.is_dir() and PathFinder.find_spec(name) is None
