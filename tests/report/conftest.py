@@ -42,13 +42,6 @@ def spilling(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def other(tmp_path_factory):
-    """A library of another name."""
-    other = dataclasses.replace(library(), name="other")
-    return write(other, tmp_path_factory.mktemp("report") / "other")
-
-
-@pytest.fixture(scope="session")
 def files(tmp_path_factory):
     """By kind, a file of everything that goes with a build."""
     folder = tmp_path_factory.mktemp("files")

@@ -1,11 +1,13 @@
-"""What has changed between two reports."""
+"""What has changed between two reports, and reports that are not of one build."""
 
 from dataclasses import replace
 
 import pytest
 
-from opforge.report.changes import BETTER, WORSE, Change, compare, grown_bytes, new_spills
+from opforge.report.changes import BETTER, WORSE, Change, compare, no_coverage, no_growth, unlike
 from opforge.report.model import (
+    LIBRARY,
+    SERVED,
     Build,
     Checked,
     Launched,
@@ -42,38 +44,34 @@ def test_the_same_build_has_no_changes(dist):
 def test_numbers_of_an_image_are_compared_by_what_it_is():
     old = report(variant(image(registers=40, spills=3, size=1000)))
     new = report(variant(image(registers=64, spills=0, shared=256, size=900)))
-    assert compare(old, new) == (
+    assert set(compare(old, new)) == {
         Change("registers", NAME, 40, 64, WORSE),
         Change("shared", NAME, 0, 256, WORSE),
         Change("spills", NAME, 3, 0, BETTER),
         Change("bytes", NAME, 1000, 900, BETTER),
-    )
+    }
+    # What is worse comes first.
+    assert [change.verdict for change in compare(old, new)] == [WORSE, WORSE, BETTER, BETTER]
 
 
 def test_a_new_image_that_spills_is_a_new_spill():
     old, new = report(), report(variant(image(spills=5)), variant(image(), kernel="mul_kernel"))
     changes = compare(old, new)
-    assert new_spills(changes) == [Change("spills", NAME, None, 5, WORSE)]
+    assert [c for c in changes if c.kind == "spills"] == [Change("spills", NAME, None, 5, WORSE)]
     assert Change("image", NAME, None, "added") in changes
     assert Change("image", NAME, "there", "removed") in compare(new, old)
 
 
 def test_an_image_without_a_record_says_nothing_of_spills():
     unknown = report(variant(image(registers=0)))
-    assert new_spills(compare(unknown, report(variant(image(spills=5))))) == []
+    kinds = {change.kind for change in compare(unknown, report(variant(image(spills=5))))}
+    assert kinds.isdisjoint({"spills", "registers"})
 
 
 def test_variants_of_one_name_are_told_apart_by_their_order():
     old = report(variant(image(spills=1)), variant(image(spills=2)))
     new = report(variant(image(spills=1)), variant(image(spills=4)))
     assert compare(old, new) == (Change("spills", f"{NAME} #2", 2, 4, WORSE),)
-
-
-def test_sizes_of_all_builds_add_up():
-    old, new = report(size=1000), report(size=1500)
-    extra = replace(new, builds=(*new.builds, replace(new.builds[0], name="more", bytes=200)))
-    assert grown_bytes(compare(old, extra)) == 700
-    assert grown_bytes(compare(extra, old)) == -700
 
 
 def test_the_size_of_a_renamed_build_is_compared():
@@ -142,3 +140,58 @@ def test_a_tuned_row_is_compared_whatever_the_source_of_its_kernel():
 def test_a_time_within_the_noise_is_neither_better_nor_worse():
     old, new = (Report("it", times=(Timed("silu", {"op": us}, "bf16"),)) for us in (20.0, 20.9))
     assert compare(old, new) == (Change("time", "silu bf16, op", 20.0, 20.9),)
+
+
+def named(source, name, kernel="k", arch="sm_90", kind=LIBRARY, **more):
+    images = (image(arch),)
+    build = Build(kind, name, (arch,), 1000, {}, (), (), (variant(*images, kernel=kernel),))
+    return Report(source, (build,), **more)
+
+
+OLD = named("dist", "fresh")
+COUNTED = (Launched("k", 3),)
+
+
+@pytest.mark.parametrize(
+    ("new", "datum"),
+    [
+        (named("o1", "other", "k2"), "fresh (library) for sm_90 and other (library) for sm_90"),
+        (named("kernels", "kernels", kind=SERVED), "kernels (served)"),
+        (named("dist80", "fresh", arch="sm_80"), "fresh (library) for sm_80"),
+        (Report("check.json"), "check.json has no build"),
+    ],
+)  # fmt: skip
+def test_builds_that_are_not_alike_are_said_to_be(new, datum):
+    assert datum in unlike(OLD, new)
+    # The size of another thing is neither better nor worse.
+    assert {c.verdict for c in compare(OLD, new) if c.kind == "size"} <= {""}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (OLD, named("dist", "renamed")),
+        (OLD, named("dist", "fresh", "edited")),
+        (named("kernels", "kernels", kind=SERVED), named("kernels2", "kernels2", kind=SERVED)),
+    ],
+)
+def test_an_edited_or_renamed_build_is_still_the_same(old, new):
+    assert unlike(old, new) == no_growth(old, new) == no_coverage(OLD, OLD) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (OLD, replace(OLD, launched=COUNTED, source="new"), "only new has launches"),
+        (OLD, replace(OLD, launched=(), source="new"), "no launch was counted in new"),
+        (named("old", "a", kind=SERVED), named("new", "a", kind=SERVED, launched=COUNTED),
+         "old does not tell what is covered"),
+        (Report("a", launched=COUNTED), Report("b", launched=COUNTED), ""),
+    ],
+)  # fmt: skip
+def test_gaps_are_compared_where_both_tell_them(old, new, why):
+    assert no_coverage(old, new) == why
+
+
+def test_without_any_build_nothing_has_grown():
+    assert no_growth(Report("a.json"), Report("b.json")) == "neither a.json nor b.json has a build"

@@ -7,7 +7,7 @@ import pytest
 from opforge.errors import BadOption
 from opforge.report.changes import compare
 from opforge.report.limits import METRICS, judge, parse_limits
-from opforge.report.model import SERVED, Build, Launched, Report
+from opforge.report.model import LIBRARY, SERVED, Build, Launched, Report
 from opforge.report.read import read_all
 from support.native import hand_made
 from support.standin.library import write
@@ -75,35 +75,41 @@ def test_an_image_without_a_record_is_beyond_every_limit(tmp_path):
 @pytest.mark.parametrize(
     ("sources", "text", "needs"),
     [
-        (("check",), "spills>0", "a build: the folder of `opforge build`"),
-        (("dist",), "failed>0", "a file of `opforge check --json`"),
-        (("dist",), "general>0", "what a program launched: `opforge serve --counts counts.json"),
-        (("check",), "uncovered>0", "what a program launched: `opforge serve --counts counts.json"),
-        (("dist",), "new_spills>0", "the older build before it: opforge report OLD NEW"),
+        (("check",), "spills>0", "opforge build"),
+        (("dist",), "failed>0", "opforge check --json"),
+        (("dist",), "general>0", "opforge serve --counts counts.json"),
+        (("check",), "uncovered>0", "opforge serve --counts counts.json"),
+        (("dist",), "new_spills>0", "opforge report OLD NEW"),
     ],
 )
 def test_a_metric_without_data_is_an_error_and_not_a_pass(dist, files, sources, text, needs):
     given = {"dist": str(dist), **files}
     with pytest.raises(BadOption) as raised:
         beyond([given[name] for name in sources], text)
-    assert f"does not tell {text[:-2]}\n  fix: add {needs}" in str(raised.value)
+    assert f"does not tell {text[:-2]}" in str(raised.value)
+    assert needs in raised.value.fix
 
 
 @pytest.mark.parametrize("text", ["uncovered>0", "general>0"])
 @pytest.mark.parametrize("launched", [(), (Launched("mod:scale"),)])
 def test_counts_without_a_launch_are_an_error_and_not_a_pass(dist, text, launched):
     (report,) = read_all([str(dist)])
-    with pytest.raises(BadOption) as raised:
+    with pytest.raises(BadOption, match="no launch was counted"):
         judge(replace(report, launched=launched), None, parse_limits(text))
-    assert str(raised.value) == (
-        f"--fail-on {text}: no launch was counted in {dist}\n"
-        "  fix: count those of a program that launches kernels: `opforge serve --counts "
-        "counts.json kernels -- COMMAND`, or `opforge.served().to_json()` at its end"
+
+
+@pytest.mark.parametrize("text", ["grown_bytes>0", "new_spills>0", "new_uncovered>0"])
+def test_builds_that_are_not_alike_are_refused(text):
+    old, new = (
+        Report(name, (Build(kind, name, ("sm_90",), 1, {}, (), (), ()),))
+        for name, kind in (("dist", LIBRARY), ("kernels", SERVED))
     )
+    with pytest.raises(BadOption, match=f"{text}: kernels cannot be compared with dist"):
+        judge(new, compare(old, new), parse_limits(text), old)
 
 
 def test_a_report_of_a_check_without_rows_does_not_pass():
-    with pytest.raises(BadOption, match=r"it does not tell failed\n  fix: add a file of `opforge"):
+    with pytest.raises(BadOption, match="it does not tell failed"):
         judge(Report("it", checked=()), None, parse_limits("failed>0"))
 
 
@@ -113,25 +119,22 @@ def test_launches_of_served_kernels_are_not_known_from_their_folder():
         judge(report, None, parse_limits("uncovered>0"))
 
 
-def test_an_unknown_metric_gets_the_list(dist):
-    with pytest.raises(BadOption) as raised:
+def test_an_unknown_metric_gets_the_list():
+    with pytest.raises(BadOption, match="there is no metric 'spill'") as raised:
         parse_limits("spill>0")
-    assert str(raised.value).startswith("there is no metric 'spill'\n  fix: choose one of\n")
-    assert all(f"    {one.name}: {one.about}" in str(raised.value) for one in METRICS)
+    assert all(name in raised.value.fix for name in METRICS)
 
 
 @pytest.mark.parametrize(
     "text", ["spills", "spills>", "spills>many", ">0", "spills=0", "", "bytes>-1"]
 )
 def test_what_is_not_a_limit_is_refused(text):
-    with pytest.raises(BadOption) as raised:
+    with pytest.raises(BadOption, match="is not a limit"):
         parse_limits(text)
-    assert str(raised.value).startswith(f"{text!r} is not a limit\n  fix: write a metric")
-    assert '--fail-on "spills>0,bytes>20MB"; the metrics are spills, registers' in str(raised.value)
 
 
 def test_units_are_for_bytes_and_known():
-    with pytest.raises(BadOption, match=r"spills has no unit, but 'spills>3MB' has 'MB'"):
+    with pytest.raises(BadOption, match="spills has no unit"):
         parse_limits("spills>3MB")
-    with pytest.raises(BadOption, match=r"'TB' is not a unit of bytes\n  fix: use B, kB, MB"):
+    with pytest.raises(BadOption, match="'TB' is not a unit"):
         parse_limits("bytes>1TB")

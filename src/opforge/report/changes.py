@@ -1,23 +1,23 @@
-"""What has changed between two reports, as a flat list that people sort and search."""
+"""What has changed between two reports, and whether they are of one build at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
-from ..tuning.table import TunedKernel, TuningRow
-from .facts import all_images, gaps, has_launches, named
-from .likeness import no_growth
-from .model import Checked, Report, ReportedCase, ReportedImage
-
-T = TypeVar("T")
-Shown = int | float | str | None
+from .model import LIBRARY, Report, listed
 
 WORSE, BETTER = "worse", "better"
 # Times differ by this much from run to run, so less is neither better nor worse.
 _NOISE = 0.05
-THERE, ADDED, REMOVED = "there", "added", "removed"
+# What comes and goes.
+_PRESENCE = ("operator", "case", "image")
+# In the order in which they are shown.
+_KINDS = (
+    *("size", *_PRESENCE, "spills", "registers", "shared", "bytes"),
+    *("coverage", "general", "check", "config", "time"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,208 +31,151 @@ class Change:
 
     kind: str
     what: str
-    before: Shown
-    after: Shown
+    before: Any
+    after: Any
     verdict: str = ""
+
+
+# By kind and by what it is of: a number, a text, or None where it is not known.
+Facts = dict[tuple[str, str], Any]
 
 
 def compare(old: Report, new: Report) -> tuple[Change, ...]:
     """Everything that differs, what is worse first."""
-    found = (
-        *_sizes(old, new),
-        *_operators(old, new),
-        *_images(old, new),
-        *_coverage(old, new),
-        *_launches(old, new),
-        *_checks(old, new),
-        *_tuning(old, new),
-        *_times(old, new),
-    )
-    return tuple(sorted(found, key=lambda one: one.verdict != WORSE))
-
-
-def new_spills(changes: tuple[Change, ...]) -> list[Change]:
-    return [one for one in changes if one.kind == "spills" and one.verdict == WORSE]
-
-
-def new_gaps(changes: tuple[Change, ...]) -> list[Change]:
-    return [one for one in changes if one.kind == "coverage" and one.verdict == WORSE]
-
-
-def grown_bytes(changes: tuple[Change, ...]) -> int:
-    sizes = [one for one in changes if one.kind == "size"]
-    return sum(int(one.after or 0) - int(one.before or 0) for one in sizes)
-
-
-def _pairs(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T | None, T | None]]:
-    """Those of either, in the order of the new one; what is gone comes last."""
-    for name in dict.fromkeys((*new, *old)):
-        yield name, old.get(name), new.get(name)
-
-
-def _presence(kind: str, old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[Change]:
-    for name, before, after in _pairs(old, new):
-        if before is None:
-            yield Change(kind, name, None, ADDED)
-        elif after is None:
-            yield Change(kind, name, THERE, REMOVED)
-
-
-def _number(kind: str, what: str, before: int | None, after: int | None) -> Iterator[Change]:
-    """Of all numbers here, less is better."""
-    if before != after:
-        worse = (after or 0) > (before or 0)
-        yield Change(kind, what, before, after, WORSE if worse else BETTER)
-
-
-def _sizes(old: Report, new: Report) -> Iterator[Change]:
-    sizes = [{build.name: build.bytes for build in report.builds} for report in (old, new)]
-    if all(len(one) == 1 for one in sizes):
-        # The folder of served kernels may have any name, and a library may be renamed.
-        sizes[0] = dict(zip(sizes[1], sizes[0].values(), strict=True))
-    for name, before, after in _pairs(*sizes):
-        for one in _number("size", name, before, after):
-            # Another thing is neither better nor worse.
-            yield replace(one, verdict="") if no_growth(old, new) else one
-
-
-def _operators(old: Report, new: Report) -> Iterator[Change]:
-    operators = [
-        {one.name: one for build in report.builds for one in build.operators}
-        for report in (old, new)
-    ]
-    yield from _presence("operator", *operators)
-    yield from _presence("case", _cases(old), _cases(new))
-
-
-def _cases(report: Report) -> dict[str, ReportedCase]:
-    return {
-        f"{operator.name}, {case.case}": case
-        for build in report.builds
-        for operator in build.operators
-        for case in operator.cases
-    }
-
-
-def _images(old: Report, new: Report) -> Iterator[Change]:
-    found = [_named_images(report) for report in (old, new)]
-    yield from _presence("image", *found)
-    for name, before, after in _pairs(*found):
-        if after is None:
-            continue
-        if before is None:
-            # What is added and spills is a new spill.
-            yield from _number("spills", name, None, after.spills or None)
-            continue
-        # Without registers the image has no record of either.
-        known = before.registers and after.registers
-        for kind in ("spills", "registers", "shared", "bytes") if known else ("shared", "bytes"):
-            yield from _number(kind, name, getattr(before, kind), getattr(after, kind))
-
-
-def _named_images(report: Report) -> dict[str, ReportedImage]:
-    """By a name that holds in both builds; keys of kernels change with every edit."""
-    found: dict[str, ReportedImage] = {}
-    for variant, image in all_images(report):
-        name, number = named(variant, image), 2
-        while name in found:
-            name, number = f"{named(variant, image)} #{number}", number + 1
-        found[name] = image
-    return found
-
-
-def _coverage(old: Report, new: Report) -> Iterator[Change]:
-    if not (has_launches(old) and has_launches(new)):
+    if not (old.has_launches and new.has_launches):
         # A kernel whose launches nobody has counted is not covered for that.
         old, new = replace(old, launched=None), replace(new, launched=None)
-    before, after = ({gap.what: gap for gap in gaps(report)} for report in (old, new))
-    for what, was, now in _pairs(before, after):
-        if was is None and now is not None:
-            yield Change("coverage", what, "covered" if _has(old, what) else None, now.why, WORSE)
-        elif was is not None and now is None:
-            covered = _has(new, what)
-            verdict = BETTER if covered else ""
-            yield Change("coverage", what, was.why, "covered" if covered else REMOVED, verdict)
+    before, after = dict(_facts(old)), dict(_facts(new))
+    if len(old.builds) == len(new.builds) == 1:
+        # The folder of served kernels may have any name, and a library may be renamed.
+        before["size", new.builds[0].name] = before.pop(("size", old.builds[0].name))
+    differing = [key for key in {**after, **before} if before.get(key) != after.get(key)]
+    changes = [change for key in differing if (change := _change(*key, before, after)) is not None]
+    if no_growth(old, new):
+        # The size of another thing is neither better nor worse.
+        changes = [replace(c, verdict="") if c.kind == "size" else c for c in changes]
+    return tuple(sorted(changes, key=lambda c: (c.verdict != WORSE, _KINDS.index(c.kind))))
 
 
-def _has(report: Report, what: str) -> bool:
+def _change(kind: str, what: str, before: Facts, after: Facts) -> Change | None:
+    was, now = before.get((kind, what)), after.get((kind, what))
+    if kind in _PRESENCE:
+        return Change(kind, what, was, "removed" if now is None else "added")
+    if kind == "coverage":
+        return _coverage(what, was, now, before, after)
+    # What is added and spills is a new spill.
+    is_new_spill = kind == "spills" and (kind, what) not in before and now
+    if kind in {"size", "check"} or is_new_spill or None not in {was, now}:
+        return Change(kind, what, was, now, _verdict(kind, was, now))
+    return None
+
+
+def _coverage(what: str, was: Any, now: Any, before: Facts, after: Facts) -> Change | None:
+    if was is None:
+        return Change("coverage", what, "covered" if _has(before, what) else None, now, WORSE)
+    if now is None and _has(after, what):
+        return Change("coverage", what, was, "covered", BETTER)
+    return Change("coverage", what, was, "removed") if now is None else None
+
+
+def _has(facts: Facts, what: str) -> bool:
     """Whether there is the case, the image or the launched kernel that a gap of another is in."""
-    return (
-        what in _cases(report)
-        or what in _named_images(report)
-        or any(one.kernel == what for one in report.launched or ())
-    )
+    return any((kind, what) in facts for kind in ("case", "image", "general"))
 
 
-def _launches(old: Report, new: Report) -> Iterator[Change]:
+def _verdict(kind: str, was: Any, now: Any) -> str:
+    if kind == "check":
+        return WORSE if now == "fail" else BETTER if was == "fail" else ""
+    if kind == "config":
+        return ""
+    # Of all numbers here, less is better.
+    change = (now or 0) - (was or 0)
+    if kind == "time" and abs(change) <= _NOISE * was:
+        return ""
+    return WORSE if change > 0 else BETTER
+
+
+def _facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
+    for build in report.builds:
+        yield ("size", build.name), build.bytes
+        for operator in build.operators:
+            yield ("operator", operator.name), "there"
+            for case in operator.cases:
+                yield ("case", f"{operator.name}, {case.case}"), "there"
+    yield from _image_facts(report)
+    yield from ((("coverage", gap.what), gap.why) for gap in report.gaps)
+    yield from ((("general", kernel.kernel), kernel.general) for kernel in report.launched or ())
+    yield from ((("check", f"{row.op}, {row.row}"), row.status) for row in report.checked or ())
+    yield from _time_facts(report)
+
+
+def _image_facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
+    """By names that hold in both builds; keys of kernels change with every edit."""
+    names: dict[str, int] = {}
+    for variant, image in report.images:
+        name = f"{variant} {image.arch}"
+        names[name] = number = names.get(name, 0) + 1
+        name += f" #{number}" if number > 1 else ""
+        yield ("image", name), "there"
+        # Without registers the image has no record of either.
+        yield ("spills", name), image.spills if image.registers else None
+        yield ("registers", name), image.registers or None
+        yield ("shared", name), image.shared
+        yield ("bytes", name), image.bytes
+
+
+def _time_facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
+    # Whatever the source of the kernel was.
+    for tuned, rows in report.tuning.rows.items():
+        for best in rows.values():
+            where = f"{tuned}, {listed(zip(tuned.key, best.at, strict=True))}"
+            yield ("config", where), listed(best.config)
+            yield ("time", where), best.us
+    for timed in report.times:
+        for label, us in timed.microseconds.items():
+            yield ("time", f"{' '.join(filter(None, (timed.op, timed.dtype)))}, {label}"), us
+
+
+def unlike(old: Report, new: Report) -> str:
+    """Why two reports are not of two states of one build; empty if they are."""
+    for report, other in ((old, new), (new, old)):
+        if not report.builds:
+            return f"{report.source} has no build" if other.builds else ""
+    if _archs(old) & _archs(new) and _parts(old) & _parts(new):
+        return ""
     before, after = (
-        {one.kernel: one.general for one in report.launched or ()} for report in (old, new)
-    )
-    for kernel, was, now in _pairs(before, after):
-        if was is not None and now is not None:
-            yield from _number("general", kernel, was, now)
-
-
-def _checks(old: Report, new: Report) -> Iterator[Change]:
-    before, after = (
-        {f"{row.op}, {row.row}": row for row in report.checked or ()} for report in (old, new)
-    )
-    for what, was, now in _pairs(before, after):
-        if _status(was) != _status(now):
-            verdict = WORSE if _status(now) == "fail" else BETTER if _status(was) == "fail" else ""
-            yield Change("check", what, _status(was), _status(now), verdict)
-
-
-def _status(row: Checked | None) -> str | None:
-    return None if row is None else row.status
-
-
-def _tuning(old: Report, new: Report) -> Iterator[Change]:
-    before, after = (_tuned(report) for report in (old, new))
-    for what, was, now in _pairs(before, after):
-        if was is None or now is None:
-            continue
-        if was.config != now.config:
-            yield Change("config", what, _config(was), _config(now))
-        yield from _time(what, was.us, now.us)
-
-
-def _tuned(report: Report) -> dict[str, TuningRow]:
-    """Whatever the source of the kernel was."""
-    return {
-        f"{kernel}, {at_text(kernel, row)}": row
-        for kernel, rows in report.tuning.rows.items()
-        for row in rows.values()
-    }
-
-
-def at_text(kernel: TunedKernel, row: TuningRow) -> str:
-    """`m=16, n=4096`."""
-    return ", ".join(f"{name}={value}" for name, value in zip(kernel.key, row.at, strict=True))
-
-
-def _config(row: TuningRow) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row.config)
-
-
-def _times(old: Report, new: Report) -> Iterator[Change]:
-    before, after = (
-        {
-            f"{timed.op} {timed.dtype}, {label}".replace(" ,", ","): us
-            for timed in report.times
-            for label, us in timed.microseconds.items()
-        }
+        f"{', '.join(f'{b.name} ({b.kind})' for b in report.builds)} for "
+        f"{', '.join(sorted(_archs(report)))}"
         for report in (old, new)
     )
-    for what, was, now in _pairs(before, after):
-        if was is not None and now is not None:
-            yield from _time(what, was, now)
+    return f"{before} and {after} have no kernel or no architecture in common"
 
 
-def _time(what: str, before: float, after: float) -> Iterator[Change]:
-    if before == after:
-        return
-    verdict = ""
-    if abs(after - before) > _NOISE * before:
-        verdict = WORSE if after > before else BETTER
-    yield Change("time", what, before, after, verdict)
+def _archs(report: Report) -> set[str]:
+    return {arch for build in report.builds for arch in build.archs}
+
+
+def _parts(report: Report) -> set[tuple[str, str]]:
+    """What an edited build keeps: its kernels, and the name of a library."""
+    kernels = {(b.kind, variant.kernel) for b in report.builds for variant in b.variants}
+    # The folder of served kernels may have any name.
+    return kernels | {(LIBRARY, build.name) for build in report.builds if build.kind == LIBRARY}
+
+
+def no_growth(old: Report, new: Report) -> str:
+    """Why sizes and spills cannot be compared; empty if they can be."""
+    if not old.builds and not new.builds:
+        return f"neither {old.source} nor {new.source} has a build"
+    return unlike(old, new)
+
+
+def no_coverage(old: Report, new: Report) -> str:
+    """Why gaps cannot be compared; empty if they can be."""
+    for report in (old, new):
+        if report.launched is not None and not report.has_launches:
+            return f"no launch was counted in {report.source}"
+        if not report.knows_coverage:
+            return f"{report.source} does not tell what is covered"
+    if old.has_launches != new.has_launches:
+        return f"only {(old if old.has_launches else new).source} has launches"
+    return no_growth(old, new) if old.builds or new.builds else ""

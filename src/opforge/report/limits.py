@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import BadOption
-from .changes import Change, grown_bytes, new_gaps, new_spills
-from .facts import all_images, gaps, has_launches, knows_coverage, named, totals
-from .likeness import no_coverage, no_growth
-from .model import Report
+from .changes import WORSE, Change, no_coverage, no_growth
+from .model import Report, ReportedImage, ReportedVariant
 
+Changes = tuple[Change, ...]
 # A row that a limit is checked against: what it is called, its number, and what is said of it.
 # Without a number it is not known, and beyond any limit.
 Row = tuple[str, int | None, str]
+# All that a limit is checked against; None where the report cannot tell.
+Rows = Callable[[Report, Changes | None], list[Row] | None]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`rows` are all that the limit is checked against; None where the report cannot tell."""
+    """What a limit is of; `needs` is what to give where a report cannot tell."""
 
-    name: str
     about: str
-    rows: Callable[[Report, tuple[Change, ...] | None], list[Row] | None]
+    rows: Rows
     needs: str = "a build: the folder of `opforge build`"
     # Whether numbers may have a unit of bytes.
     is_bytes: bool = False
-    # Whether counts of launches, where they are given, must have one.
-    is_launches: bool = False
     # Of what is compared: why these two cannot be, or nothing.
-    refusal: Callable[[Report, Report], str] | None = None
+    refusal: Callable[[Report, Report], str] = lambda _old, _new: ""
 
 
 @dataclass(frozen=True)
 class Limit:
     """What a report must not exceed: `bytes > 20MB`."""
 
-    metric: Metric
+    metric: str
     comparison: str
     number: float
     text: str
-
-    def is_beyond(self, value: int) -> bool:
-        return bool(_COMPARISONS[self.comparison](value, self.number))
 
 
 @dataclass(frozen=True)
@@ -58,17 +53,13 @@ class Judged:
     def ok(self) -> bool:
         return not self.beyond
 
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.limit}: ok"
-        shown = [f"  {what}: {amount}" for what, amount in self.beyond[:_MOST_ROWS]]
-        more = len(self.beyond) - len(shown)
-        rest = [f"  and {more} more"] if more else []
-        return "\n".join([f"{self.limit}: failed", *shown, *rest])
+    def lines(self, most: int) -> list[str]:
+        """The first rows beyond it, and how many more there are."""
+        more = len(self.beyond) - most
+        rows = [f"{what}: {amount}" for what, amount in self.beyond[:most]]
+        return [*rows, *([f"and {more} more"] if more > 0 else [])]
 
 
-# The page and JSON have them all.
-_MOST_ROWS = 20
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
     "!=": operator.ne,
@@ -85,19 +76,18 @@ def parse_limits(text: str) -> list[Limit]:
 
 
 def _limit(text: str) -> Limit:
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         raise BadOption(
             f"{text.strip()!r} is not a limit",
             fix="write a metric, one of > >= < <= == !=, and a number, as in "
-            '--fail-on "spills>0,bytes>20MB"; the metrics are ' + ", ".join(_BY_NAME),
+            '--fail-on "spills>0,bytes>20MB"; the metrics are ' + ", ".join(METRICS),
         )
-    name, comparison, number, unit = found.groups()
-    metric = _BY_NAME.get(name)
-    if metric is None:
-        known = "\n".join(f"    {one.name}: {one.about}" for one in METRICS)
+    name, comparison, number, unit = match.groups()
+    if name not in METRICS:
+        known = "\n".join(f"    {name}: {metric.about}" for name, metric in METRICS.items())
         raise BadOption(f"there is no metric {name!r}", fix=f"choose one of\n{known}")
-    if unit and not metric.is_bytes:
+    if unit and not METRICS[name].is_bytes:
         raise BadOption(
             f"{name} has no unit, but {text.strip()!r} has {unit!r}", fix=f"leave out {unit!r}"
         )
@@ -105,123 +95,108 @@ def _limit(text: str) -> Limit:
         raise BadOption(
             f"{unit!r} is not a unit of bytes", fix="use B, kB, MB, GB, KiB, MiB or GiB"
         )
-    return Limit(metric, comparison, float(number) * _UNITS[unit.lower()], text.strip())
+    return Limit(name, comparison, float(number) * _UNITS[unit.lower()], text.strip())
 
 
 def judge(
-    report: Report,
-    changes: tuple[Change, ...] | None,
-    limits: list[Limit],
-    older: Report | None = None,
+    report: Report, changes: Changes | None, limits: Iterable[Limit], older: Report | None = None
 ) -> tuple[Judged, ...]:
     """Hold a report against limits; a metric that it has no data for is an error, not a pass.
 
     `older` is the report that `changes` are since.
     """
-    if older is not None:
-        for limit in limits:
-            _refuse_unlike(older, report, limit)
-    return tuple(_judge(report, changes, limit) for limit in limits)
+    return tuple(_judge(report, changes, limit, older) for limit in limits)
 
 
-def _refuse_unlike(older: Report, report: Report, limit: Limit) -> None:
-    refusal = limit.metric.refusal
-    why = "" if refusal is None else refusal(older, report)
-    if why:
+def _judge(report: Report, changes: Changes | None, limit: Limit, older: Report | None) -> Judged:
+    metric, source = METRICS[limit.metric], report.source
+    why = metric.refusal(older, report) if older is not None else ""
+    if older is not None and why:
         raise BadOption(
-            f"--fail-on {limit.text}: {report.source} cannot be compared with {older.source}",
+            f"--fail-on {limit.text}: {source} cannot be compared with {older.source}",
             found=why,
             fix="compare two builds of the same kernels for the same architectures, with counts of "
             f"launches for both or for neither, or leave out {limit.text}",
         )
-
-
-def _judge(report: Report, changes: tuple[Change, ...] | None, limit: Limit) -> Judged:
-    if limit.metric.is_launches and report.launched is not None and not has_launches(report):
+    if metric.needs == _LAUNCHES and report.launched is not None and not report.has_launches:
         raise BadOption(
-            f"--fail-on {limit.text}: no launch was counted in {report.source}",
+            f"--fail-on {limit.text}: no launch was counted in {source}",
             fix=f"count those of a program that launches kernels: {COUNTING}",
         )
-    rows = limit.metric.rows(report, changes)
+    rows = metric.rows(report, changes)
     if rows is None:
         raise BadOption(
-            f"--fail-on {limit.text}: {report.source} does not tell {limit.metric.name}",
-            fix=f"add {limit.metric.needs}",
+            f"--fail-on {limit.text}: {source} does not tell {limit.metric}",
+            fix=f"add {metric.needs}",
         )
-    beyond = [(what, said) for what, value, said in rows if value is None or limit.is_beyond(value)]
+    is_beyond = _COMPARISONS[limit.comparison]
+    beyond = [
+        (what, text)
+        for what, value, text in rows
+        if value is None or is_beyond(value, limit.number)
+    ]
     return Judged(limit.text, tuple(beyond))
 
 
-def _of_images(field: str) -> Callable[[Report, tuple[Change, ...] | None], list[Row] | None]:
-    def rows(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-        if not report.builds:
-            return None
-        return [
-            (named(variant, image), *_known(image.registers, getattr(image, field), field))
-            for variant, image in all_images(report)
-        ]
+def _of_images(field: str) -> Rows:
+    def row(variant: ReportedVariant, image: ReportedImage) -> Row:
+        name, value = f"{variant} {image.arch}", getattr(image, field)
+        # Every kernel uses registers; an image without has no record of what it uses.
+        if field != "shared" and not image.registers:
+            return name, None, "not known: its image has no record of it"
+        return name, value, str(value)
+
+    return lambda report, _: [row(*pair) for pair in report.images] if report.builds else None
+
+
+def _total(name: str, unit: str = "") -> Rows:
+    def rows(report: Report, _: Changes | None) -> list[Row] | None:
+        value = report.totals().get(name)
+        return None if value is None else [(_named(report), value, f"{value}{unit}")]
 
     return rows
 
 
-def _known(registers: int, value: int, field: str) -> tuple[int | None, str]:
-    """Every kernel uses registers; an image without has no record of what it uses."""
-    if not registers and field != "shared":
-        return None, "not known: its image has no record of it"
-    return value, str(value)
+def _named(report: Report) -> str:
+    return ", ".join(build.name for build in report.builds) or report.source
 
 
-def _sizes(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-    if not report.builds:
+def _counted(report: Report, rows: list[tuple[str, str]], number: int) -> list[Row]:
+    """The limit is for all of them; what is shown says which they are."""
+    return [(what, number, text) for what, text in rows] or [(report.source, 0, "0")]
+
+
+def _uncovered(report: Report, _: Changes | None) -> list[Row] | None:
+    if not report.knows_coverage:
         return None
-    whole = totals(report)["bytes"]
-    return [(", ".join(build.name for build in report.builds), whole, f"{whole} bytes")]
+    gaps = report.gaps
+    launches = sum(gap.launches for gap in gaps)
+    return _counted(report, [(gap.what, gap.why) for gap in gaps], launches)
 
 
-def _counted(name: str) -> Callable[[Report, tuple[Change, ...] | None], list[Row] | None]:
-    def rows(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-        value = totals(report).get(name)
-        return None if value is None else [(report.source, value, str(value))]
-
-    return rows
+def _failed(report: Report, _: Changes | None) -> list[Row] | None:
+    failed = [row for row in report.checked or () if row.status == "fail"]
+    rows = [(f"{row.op}, {row.row}", row.reason) for row in failed]
+    return _counted(report, rows, len(rows)) if report.checked else None
 
 
-def _uncovered(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-    if not knows_coverage(report):
-        return None
-    found = gaps(report)
-    whole = sum(gap.launches for gap in found)
-    # The limit is for all of them; what is shown says which they are.
-    shown: list[Row] = [(gap.what, whole, gap.why) for gap in found]
-    return shown or [(report.source, 0, "0")]
-
-
-def _failed(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-    if not report.checked:
-        return None
-    failed = [row for row in report.checked if row.status == "fail"]
-    shown: list[Row] = [(f"{row.op}, {row.row}", len(failed), row.reason) for row in failed]
-    return shown or [(report.source, 0, "0")]
-
-
-def _changed(
-    pick: Callable[[tuple[Change, ...]], list[Change]],
-) -> Callable[[Report, tuple[Change, ...] | None], list[Row] | None]:
-    def rows(report: Report, changes: tuple[Change, ...] | None) -> list[Row] | None:
+def _worse(kind: str) -> Rows:
+    def rows(report: Report, changes: Changes | None) -> list[Row] | None:
         if changes is None:
             return None
-        found = pick(changes)
-        shown: list[Row] = [(one.what, len(found), f"{one.before} -> {one.after}") for one in found]
-        return shown or [(report.source, 0, "0")]
+        worse = [change for change in changes if (change.kind, change.verdict) == (kind, WORSE)]
+        texts = [(change.what, f"{change.before} -> {change.after}") for change in worse]
+        return _counted(report, texts, len(texts))
 
     return rows
 
 
-def _growth(report: Report, changes: tuple[Change, ...] | None) -> list[Row] | None:
+def _growth(report: Report, changes: Changes | None) -> list[Row] | None:
     if changes is None:
         return None
-    grown = grown_bytes(changes)
-    return [(", ".join(build.name for build in report.builds), grown, f"{grown:+} bytes")]
+    sizes = [change for change in changes if change.kind == "size"]
+    growth = sum((change.after or 0) - (change.before or 0) for change in sizes)
+    return [(_named(report), growth, f"{growth:+} bytes")]
 
 
 COUNTING = (
@@ -230,32 +205,24 @@ COUNTING = (
 )
 _LAUNCHES = f"what a program launched: {COUNTING}"
 _TWO = "the older build before it: opforge report OLD NEW"
-METRICS = (
-    Metric("spills", "4-byte words that a thread spills, of every image", _of_images("spills")),
-    Metric("registers", "registers of a thread, of every image", _of_images("registers")),
-    Metric("shared", "bytes of shared memory, of every image", _of_images("shared"), is_bytes=True),
-    Metric("bytes", "size of what is shipped", _sizes, is_bytes=True),
-    Metric("variants", "number of compiled variants", _counted("variants")),
-    Metric(
-        "uncovered", "paths and architectures that are not built, and launches by Triton",
-        _uncovered, _LAUNCHES, is_launches=True,
+METRICS = {
+    "spills": Metric("4-byte words that a thread spills, of every image", _of_images("spills")),
+    "registers": Metric("registers of a thread, of every image", _of_images("registers")),
+    "shared": Metric("bytes of shared memory, of every image", _of_images("shared"), is_bytes=True),
+    "bytes": Metric("size of what is shipped", _total("bytes", " bytes"), is_bytes=True),
+    "variants": Metric("number of compiled variants", _total("variants")),
+    "uncovered": Metric(
+        "paths and architectures that are not built, and launches by Triton", _uncovered, _LAUNCHES
     ),
-    Metric(
-        "general", "launches by the general variant", _counted("general"), _LAUNCHES,
-        is_launches=True,
+    "general": Metric("launches by the general variant", _total("general"), _LAUNCHES),
+    "failed": Metric("rows of a check that failed", _failed, "a file of `opforge check --json`"),
+    "new_spills": Metric(
+        "images that spill more than in the older build", _worse("spills"), _TWO, refusal=no_growth
     ),
-    Metric("failed", "rows of a check that failed", _failed, "a file of `opforge check --json`"),
-    Metric(
-        "new_spills", "images that spill more than in the older build", _changed(new_spills), _TWO,
-        refusal=no_growth,
+    "new_uncovered": Metric(
+        "gaps that the older build did not have", _worse("coverage"), _TWO, refusal=no_coverage
     ),
-    Metric(
-        "new_uncovered", "gaps that the older build did not have", _changed(new_gaps), _TWO,
-        refusal=no_coverage,
+    "grown_bytes": Metric(
+        "how much larger than the older build", _growth, _TWO, is_bytes=True, refusal=no_growth
     ),
-    Metric(
-        "grown_bytes", "how much larger than the older build", _growth, _TWO, is_bytes=True,
-        refusal=no_growth,
-    ),
-)  # fmt: skip
-_BY_NAME = {metric.name: metric for metric in METRICS}
+}

@@ -1,4 +1,4 @@
-"""What a report holds, as records and as JSON.
+"""What a report holds, what it comes to, and its JSON.
 
 Everything is read from files, and nothing is measured or compiled: torch is not imported.
 """
@@ -6,17 +6,22 @@ Everything is read from files, and nothing is measured or compiled: torch is not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .. import __version__
 from ..errors import BadOption
-from ..records import BadField, Between, Codecs, JsonCodec
+from ..records import BadField, Between, Codecs, JsonCodec, keep_to
 from ..tuning.table import TuningTable, parse
 
 FORMAT = 1
 LIBRARY, SERVED = "library", "served"
+
+
+def listed(pairs: Iterable[tuple[str, object]]) -> str:
+    """`m=16, n=4096`."""
+    return ", ".join(f"{name}={value}" for name, value in pairs)
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,12 @@ class ReportedVariant:
     lacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        given = [*self.constants.items(), *self.options.items()]
-        inner = ", ".join([*self.types, *(f"{name}={value}" for name, value in given)])
-        return f"{self.kernel}({inner})"
+        return f"{self.kernel}({', '.join(filter(None, (*self.types, self.constants_text)))})"
+
+    @property
+    def constants_text(self) -> str:
+        """`BLOCK=64, num_warps=4`."""
+        return listed((*self.constants.items(), *self.options.items()))
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,15 @@ class Build:
     notes: tuple[str, ...]
     operators: tuple[ReportedOperator, ...]
     variants: tuple[ReportedVariant, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A call that a build does not cover; `launches` is how often one was seen."""
+
+    what: str
+    why: str
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -149,19 +166,87 @@ class Report:
     times: tuple[Timed, ...] = ()
     checked: tuple[Checked, ...] | None = None
 
+    @property
+    def images(self) -> list[tuple[ReportedVariant, ReportedImage]]:
+        variants = [variant for build in self.builds for variant in build.variants]
+        return [(variant, image) for variant in variants for image in variant.images]
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether any launch was counted; counts of a program that made none tell nothing."""
+        return any(kernel.served + kernel.by_triton for kernel in self.launched or ())
+
+    @property
+    def knows_coverage(self) -> bool:
+        """Of served kernels, only launches tell."""
+        if self.launched is not None:
+            return self.has_launches
+        return bool(self.builds) and all(build.kind == LIBRARY for build in self.builds)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """Paths that a library refuses, images that it lacks, and launches that were Triton's."""
+        paths = [
+            Gap(f"{operator.name}, {case.case}", text)
+            for build in self.builds
+            for operator in build.operators
+            for case in operator.cases
+            for text in case.uncovered
+        ]
+        images = [
+            Gap(f"{variant} {arch}", "it has no image for this architecture")
+            for build in self.builds
+            for variant in build.variants
+            for arch in variant.lacks
+        ]
+        launches = [
+            Gap(kernel.kernel, "; ".join(kernel.reasons), kernel.by_triton)
+            for kernel in self.launched or ()
+            if kernel.by_triton
+        ]
+        return [*paths, *images, *launches]
+
+    def totals(self) -> dict[str, int]:
+        """The numbers at the top of the page, each with the name that JSON has for it."""
+        numbers = {}
+        if self.builds:
+            operators = [operator for build in self.builds for operator in build.operators]
+            images = [image for _, image in self.images]
+            numbers = {
+                "operators": len(operators),
+                "cases": sum(len(operator.cases) for operator in operators),
+                "variants": sum(len(build.variants) for build in self.builds),
+                "images": len(images),
+                "bytes": sum(build.bytes for build in self.builds),
+                "registers": max((image.registers for image in images), default=0),
+                "shared": max((image.shared for image in images), default=0),
+                "spilling": sum(image.spills > 0 for image in images),
+            }
+        if self.knows_coverage:
+            numbers["uncovered"] = sum(gap.launches for gap in self.gaps)
+        if self.launched is not None:
+            numbers["launches"] = sum(k.served + k.by_triton for k in self.launched)
+        if self.has_launches:
+            numbers["general"] = sum(kernel.general for kernel in self.launched or ())
+        if len(self.tuning):
+            numbers["tuned"] = len(self.tuning)
+        if self.checked is not None:
+            numbers["checks"] = len(self.checked)
+            numbers["failed"] = sum(row.status == "fail" for row in self.checked)
+        return numbers
+
     def to_content(self) -> dict[str, Any]:
         """JSON, which `from_content` reads."""
-        head = {"opforge_report": FORMAT, "opforge": __version__}
         content: dict[str, Any] = _REPORT.write(self)
-        return {**head, **content}
+        return {"opforge_report": FORMAT, "opforge": __version__, **content}
 
 
 def from_content(content: Any, where: str) -> Report:
     """A report from its JSON; errors call it `where`."""
-    found = content.get("opforge_report")
-    if found != FORMAT:
+    version = content.get("opforge_report")
+    if version != FORMAT:
         raise BadOption(
-            f"{where} has format {found!r}, but this opforge reads {FORMAT}", fix=_AGAIN
+            f"{where} has format {version!r}, but this opforge reads {FORMAT}", fix=_AGAIN
         )
     try:
         report: Report = _REPORT.read(content)
@@ -177,29 +262,27 @@ def _read_table(content: Any) -> TuningTable:
     return parse(json.dumps(content), "the tuning table in the report")
 
 
-_COUNT = Between(0, 2**63 - 1)
-_TABLE = JsonCodec(lambda table: json.loads(table.to_json()), _read_table)
+def _number(kind: type, limit: Between) -> JsonCodec:
+    """Python reads nan and endless numbers, which are not JSON."""
+    plain = Codecs({}).of(kind)
+    return JsonCodec(plain.write, lambda content: keep_to(limit, plain.read(content)))
+
+
+# Of what a user's files have: counts, bytes, seconds and microseconds.
+NUMBERS = {
+    int: _number(int, Between(0, 2**63 - 1)),
+    float: _number(float, Between(0, 10**15)),
+}
+STATUSES = frozenset({"pass", "fail", "skipped"})
+_RECORDS = (
+    *(ReportedImage, ReportedVariant, ReportedCase, ReportedOperator, Build),
+    *(Launched, Timed, Checked, Report),
+)
 _REPORT = Codecs(
+    {kind: " ".join(field.name for field in fields(kind)) for kind in _RECORDS},
     {
-        ReportedImage: "arch registers spills shared bytes num_warps",
-        ReportedVariant: "kernel location types constants options operators lacks images",
-        ReportedCase: "case paths uncovered raises",
-        ReportedOperator: "name torch_name schema location doc covers cases",
-        Build: "kind name archs bytes versions notes operators variants",
-        Launched: "kernel served general by_triton reasons",
-        Timed: "op dtype device microseconds",
-        Checked: "op row status reason fix seconds notes",
-        Report: "source builds launched tuning times checked",
+        **NUMBERS,
+        TuningTable: JsonCodec(lambda table: json.loads(table.to_json()), _read_table),
     },
-    {TuningTable: _TABLE},
-    {
-        ReportedImage: dict.fromkeys(
-            ("registers", "spills", "shared", "bytes", "num_warps"), _COUNT
-        ),
-        ReportedCase: {"paths": _COUNT},
-        Build: {"kind": frozenset({LIBRARY, SERVED}), "bytes": _COUNT},
-        Launched: dict.fromkeys(("served", "general", "by_triton"), _COUNT),
-        Timed: {"microseconds": Between(0, 10**15)},
-        Checked: {"status": frozenset({"pass", "fail", "skipped"}), "seconds": Between(0, 10**9)},
-    },
+    {Build: {"kind": frozenset({LIBRARY, SERVED})}, Checked: {"status": STATUSES}},
 ).of(Report)

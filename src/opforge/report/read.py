@@ -8,144 +8,93 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import BadOption, NotALibrary
-from ..records import shown
+from ..errors import BadOption
+from ..records import BadField, Codecs, shown
 from ..serving import report as served_report
 from ..tuning import table as tables
-from .checked import read_check
-from .library import MANIFESTS, read_library
-from .model import Build, Launched, Report, from_content
-from .served import read_served, served_in
-from .timed import read_times
+from .builds import is_built, read_builds
+from .model import NUMBERS, STATUSES, Checked, Launched, Report, Timed, from_content
 
 Adder = Callable[[Report, Any, str], Report]
 
 
-@dataclass
-class _Group:
-    """What makes up one report: a build, if there is one, and the files that belong to it."""
-
-    build: Path | None = None
-    # By path, in the order given; files of JSON have their content.
-    contents: dict[Path, Any] = field(default_factory=dict)
-
-    def read(self) -> Report:
-        named = ", ".join(map(str, self.contents))
-        report = Report(named)
-        if self.build is not None and _is_built(self.build):
-            report = Report(named, read_builds(self.build))
-        elif self.build is not None:
-            report = replace(from_content(self.contents[self.build], str(self.build)), source=named)
-        for path, content in self.contents.items():
-            if path != self.build:
-                report = _kind_of(path, content)(report, content, str(path))
-        return report
-
-
 def read_all(sources: Sequence[str]) -> list[Report]:
     """One report, or two of which the second is the newer."""
-    groups = [_Group()]
+    # By path, the content of files; those before the first build belong to it.
+    groups: list[dict[Path, Any]] = [{}]
+    builds: list[str] = []
     for path in map(Path, sources):
         if not path.exists():
             raise BadOption(
                 f"there is no {path}", fix="give a folder of `opforge build`, or a file"
             )
-        content = None if _is_built(path) else _json(path)
-        is_build = _is_built(path) or _is_report(content)
-        if is_build and groups[-1].build is not None:
-            groups.append(_Group())
-        if is_build:
-            groups[-1].build = path
-        groups[-1].contents[path] = content
-    _refuse_many(groups)
-    return [group.read() for group in groups]
-
-
-def _is_built(path: Path) -> bool:
-    """A folder, or the binary of one, which stands for it."""
-    return path.is_dir() or path.suffix == ".so"
-
-
-def read_builds(path: Path) -> tuple[Build, ...]:
-    """Every library in a folder, or its served kernels; or what a binary is part of."""
-    if not path.is_dir():
-        return (_read_binary(path),)
-    served = served_in(path)
-    if served is not None:
-        return (read_served(served, path.resolve().name),)
-    found = sorted(path.glob(MANIFESTS))
-    if not found:
-        inside = ", ".join(sorted(one.name for one in path.iterdir())[:6])
-        raise NotALibrary(
-            f"{path} is neither a library nor a folder of served kernels",
-            found=f"no {MANIFESTS} and no manifest.json, but {inside or 'nothing'}",
-            fix=_FOLDER,
+        content = None if is_built(path) else _json(path)
+        if is_built(path) or _is_report(content):
+            builds.append(str(path))
+            if len(builds) > 1:
+                groups.append({})
+        groups[-1][path] = content
+    if len(builds) > 2:
+        raise BadOption(
+            f"{len(builds)} builds cannot be compared with one another",
+            found=", ".join(builds),
+            fix="give one, or two: the old one and the new one",
         )
-    return tuple(map(read_library, found))
+    return [_read(group) for group in groups]
 
 
-def _read_binary(path: Path) -> Build:
-    """Of a library, of the adapter for torch beside it, or of served kernels."""
-    binary = path.resolve()
-    folder, name = binary.parent.parent, binary.stem.removeprefix("lib")
-    for one in (name, name.removesuffix("_torch")):
-        manifest = folder / "share" / one / "manifest.json"
-        if manifest.is_file():
-            return read_library(manifest)
-    if served_in(binary.parent) == binary.parent:
-        return read_served(binary.parent, binary.parent.name)
-    missing = folder / "share" / name / "manifest.json"
-    raise NotALibrary(f"{path} is not part of a build", found=f"no {missing}", fix=_FOLDER)
-
-
-_FOLDER = "give the folder that `opforge build -o` wrote"
+def _read(contents: dict[Path, Any]) -> Report:
+    report = Report("")
+    # The build first, whatever stands before it.
+    for path, content in sorted(contents.items(), key=lambda item: not _is_report(item[1])):
+        if is_built(path):
+            report = replace(report, builds=read_builds(path))
+        else:
+            report = _adder(path, content)(report, content, str(path))
+    return replace(report, source=", ".join(map(str, contents)))
 
 
 def _json(path: Path) -> Any:
-    if path.suffix == ".whl":
-        raise BadOption(
-            f"{path} is a wheel, and its files are packed",
-            fix="give the folder that it was made from, or the package where it is installed",
-        )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise BadOption(f"{path} is not text", fix=_FILES) from None
-    except OSError as error:
-        raise BadOption(f"{path} cannot be read: {error.strerror}", fix=_FILES) from None
-    except (ValueError, RecursionError) as error:
-        raise BadOption(f"{path} is not JSON: {error}", fix=_FILES) from None
+    except (OSError, ValueError, RecursionError) as error:
+        fix = _FILES if path.suffix != ".whl" else "give the folder that the wheel was made from"
+        raise BadOption(f"{path} is not JSON: {error}", fix=fix) from None
 
 
 def _is_report(content: Any) -> bool:
     return isinstance(content, dict) and "opforge_report" in content
 
 
-def _kind_of(path: Path, content: Any) -> Adder:
+def _adder(path: Path, content: Any) -> Adder:
     keys = set(content) if isinstance(content, dict) else set()
-    for needed, add in _KINDS:
+    for needed, add in _ADDERS:
         if needed <= keys:
             return add
     found = f"an object with {', '.join(sorted(keys)[:8])}" if keys else shown(content)
     raise BadOption(f"{path} has nothing that a report shows", found=found, fix=_FILES)
 
 
+def _add_report(_: Report, content: Any, where: str) -> Report:
+    return from_content(content, where)
+
+
 def _add_served(report: Report, content: Any, where: str) -> Report:
     served = served_report.from_content(content, where)
-    known = {one.kernel: one for one in report.launched or ()}
+    kernels = {kernel.kernel: kernel for kernel in report.launched or ()}
     for name, count in served.launches.items():
-        one = known.get(name, Launched(name))
-        general = one.general + served.general.get(name, 0)
-        known[name] = replace(one, served=one.served + count, general=general)
+        kernel = kernels.get(name, Launched(name))
+        general = kernel.general + served.general.get(name, 0)
+        kernels[name] = replace(kernel, served=kernel.served + count, general=general)
     for (name, reason), count in served.handed_over.items():
-        one = known.get(name, Launched(name))
-        reasons = tuple(dict.fromkeys((*one.reasons, reason)))
-        known[name] = replace(one, by_triton=one.by_triton + count, reasons=reasons)
-    return replace(report, launched=tuple(sorted(known.values(), key=lambda one: one.kernel)))
+        kernel = kernels.get(name, Launched(name))
+        reasons = tuple(dict.fromkeys((*kernel.reasons, reason)))
+        kernels[name] = replace(kernel, by_triton=kernel.by_triton + count, reasons=reasons)
+    return replace(report, launched=tuple(kernels[name] for name in sorted(kernels)))
 
 
 def _add_tuning(report: Report, content: Any, where: str) -> Report:
@@ -153,12 +102,88 @@ def _add_tuning(report: Report, content: Any, where: str) -> Report:
     return report
 
 
+class _Row(NamedTuple):
+    name: str
+    status: str
+    reason: str = ""
+    fix: str = ""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+class _Check(NamedTuple):
+    """What `opforge check --json` prints of one operator."""
+
+    op: str
+    rows: tuple[_Row, ...]
+
+
+class _Problem(NamedTuple):
+    """An operator that could not be checked."""
+
+    name: str
+    message: str
+
+
+class _Checks(NamedTuple):
+    """What it prints of many."""
+
+    reports: tuple[_Check, ...]
+    problems: tuple[_Problem, ...] = ()
+
+
+class _Times(NamedTuple):
+    """What `benchmarks/ops.py --json` writes: see docs/how-to/report.md."""
+
+    rows: tuple[Timed, ...]
+    device: str = ""
+
+
+_CODECS = Codecs(
+    {
+        _Row: "name status reason? fix? seconds? notes?",
+        _Check: "op rows",
+        _Problem: "name message",
+        _Checks: "reports problems?",
+        Timed: "op microseconds dtype? device?",
+        _Times: "rows device?",
+    },
+    NUMBERS,
+    {_Row: {"status": STATUSES}},
+)
+
+
 def _add_check(report: Report, content: Any, where: str) -> Report:
-    return replace(report, checked=(*(report.checked or ()), *read_check(content, where)))
+    try:
+        if "reports" in content:
+            checks: _Checks = _CODECS.of(_Checks).read(content)
+        else:
+            checks = _Checks((_CODECS.of(_Check).read(content),))
+    except BadField as error:
+        raise BadOption(
+            f"{where} cannot be read", found=str(error), fix="write it with `opforge check --json`"
+        ) from None
+    rows = [Checked(check.op, *row) for check in checks.reports for row in check.rows]
+    rows += [Checked(name, "check", "fail", message) for name, message in checks.problems]
+    if not rows:
+        # Nothing that failed would look like a pass.
+        raise BadOption(
+            f"{where} has no row of a check",
+            fix="write it with `opforge check --json`, of operators",
+        )
+    return replace(report, checked=(*(report.checked or ()), *rows))
 
 
 def _add_times(report: Report, content: Any, where: str) -> Report:
-    return replace(report, times=(*report.times, *read_times(content, where)))
+    try:
+        times: _Times = _CODECS.of(_Times).read(content)
+    except BadField as error:
+        raise BadOption(
+            f"{where} has no measured times", found=str(error),
+            fix='write {"rows": [{"op": "silu", "dtype": "bf16", "microseconds": {"op": 21.4}}]}',
+        ) from None  # fmt: skip
+    rows = [replace(row, device=row.device or times.device) for row in times.rows]
+    return replace(report, times=(*report.times, *rows))
 
 
 def _refuse_recording(_report: Report, _content: Any, where: str) -> Report:
@@ -169,7 +194,8 @@ def _refuse_recording(_report: Report, _content: Any, where: str) -> Report:
 
 
 # By the keys that tell what wrote a file, the first that has them all.
-_KINDS: tuple[tuple[set[str], Adder], ...] = (
+_ADDERS: tuple[tuple[set[str], Adder], ...] = (
+    ({"opforge_report"}, _add_report),
     ({"served_format"}, _add_served),
     ({"kernels", "processes"}, _refuse_recording),
     ({"kernels"}, _add_tuning),
@@ -181,12 +207,3 @@ _FILES = (
     "give JSON of `opforge serve --counts`, `opforge.served().to_json()`, `opforge tune`, `opforge "
     "check --json`, measured times, or `opforge report --json`"
 )
-
-
-def _refuse_many(groups: Sequence[_Group]) -> None:
-    if len(groups) > 2:
-        raise BadOption(
-            f"{len(groups)} builds cannot be compared with one another",
-            found=", ".join(str(group.build) for group in groups),
-            fix="give one, or two: the old one and the new one",
-        )
