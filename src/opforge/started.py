@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from .after_triton import after_triton
 from .environment import RECORD, SERVE, SERVE_COUNTS, SERVE_STRICT, SERVE_TUNE_MISSING
 
 
@@ -17,16 +20,25 @@ def start() -> None:
     if _state.is_started:
         return
     _state.is_started = True
-    if RECORD.get():
-        from .recording.start import start as start_recording
+    if folder := RECORD.get():
+        after_triton(lambda: _record(Path(folder)))
+    if served := SERVE.get():
+        strict, tune_missing = SERVE_STRICT.is_on(), SERVE_TUNE_MISSING.is_on()
+        counts = SERVE_COUNTS.get()
+        after_triton(lambda: _serve(served, counts, strict=strict, tune_missing=tune_missing))
 
-        start_recording(RECORD.get())
-    if SERVE.get():
-        from .serving.start import start as start_serving
 
-        start_serving(
-            SERVE.get(),
-            strict=SERVE_STRICT.is_on(),
-            tune_missing=SERVE_TUNE_MISSING.is_on(),
-            counts=SERVE_COUNTS.get(),
-        )
+def _record(folder: Path) -> None:
+    from .recording.journal import start
+
+    start(folder)
+
+
+def _serve(folder: str, counts: str, *, strict: bool, tune_missing: bool) -> None:
+    from .serving.serve import serve, served
+
+    serve(folder, strict=strict, tune_missing=tune_missing)
+    if counts:
+        from .serving.report import keep
+
+        keep(Path(counts), served)

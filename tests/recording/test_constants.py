@@ -22,8 +22,6 @@ def helper(x):
     [
         (None, None, "None"),
         (True, True, "True"),
-        (1, 1, "1"),
-        (1.5, 1.5, "1.5"),
         (float("inf"), {"float": "inf"}, "inf"),
         ("silu", "silu", "'silu'"),
         ((16, (1.0,)), {"tuple": [16, {"tuple": [1.0]}]}, "(16, (1.0,))"),
@@ -33,8 +31,10 @@ def helper(x):
         (tl.constexpr(4), 4, "4"),
     ],
 )
-def test_a_value_is_encoded_and_shown(value, encoded, shown):
+def test_a_value_is_encoded_shown_and_read_again(value, encoded, shown):
     assert encode(value) == encoded
+    again = {list: tuple, tl.constexpr: lambda value: value.value}.get(type(value), lambda v: v)
+    assert decode(encoded, None) == again(value)
     assert type(encode(value)) is type(encoded)
     assert json.loads(json.dumps(encode(value))) == encoded
     assert show(encoded) == shown
@@ -54,11 +54,6 @@ def test_a_member_of_an_enum_is_named_with_its_value():
             decode(encoded, lambda _name, _source, other=other: other)
 
 
-def test_an_enum_without_a_name_is_refused():
-    with pytest.raises(CannotRecord, match="which has no name in"):
-        encode(enum.IntEnum("Made", {"A": 1}).A)
-
-
 def test_a_jitted_function_is_named_with_its_hash():
     encoded = encode(helper)
     source = kernel_hash.digest(helper)
@@ -69,9 +64,10 @@ def test_a_jitted_function_is_named_with_its_hash():
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (len, "a builtins.builtin_function_or_method, which JSON cannot hold"),
-        ((1, {2}), "a builtins.set, which JSON cannot hold"),
-        (tl.pointer_type(tl.float32), "pointer_type, which JSON cannot hold"),
+        (len, "a builtins.builtin_function_or_method"),
+        ((1, {2}), "a builtins.set"),
+        (tl.pointer_type(tl.float32), "pointer_type"),
+        (enum.IntEnum("Made", {"A": 1}).A, "which has no name in"),
     ],
 )
 def test_other_values_are_refused(value, said):

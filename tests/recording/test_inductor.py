@@ -70,14 +70,6 @@ def test_the_text_is_kept_without_what_differs_between_runs(inductor):
     assert [dict(choice.key) for choice in found.choices] == [{"x": 1024}, {"x": 8192}]
 
 
-def test_another_text_under_the_same_name_is_another_kernel(inductor):
-    with opforge.record() as session:
-        for added in ("1.0", "2.0"):
-            text = texts.pointwise(added=added)
-            inductor("triton_poi_fused_add_0", text, "x", "y", "xnumel").run(X, X, 8, stream=0)
-    assert len({kernel.source for kernel in session.recording.kernels}) == 2
-
-
 def test_kernels_of_user_code_with_what_they_call(inductor):
     with opforge.record() as session:
         names = ("x_ptr", "out_ptr", "factor", "n", "_grid_0", "_grid_1", "_grid_2")
@@ -88,14 +80,6 @@ def test_kernels_of_user_code_with_what_they_call(inductor):
     assert dict(variant.constants) == {"BLOCK": 128}
     assert variant.sizes == ({"n": 1000},)
     assert "def scaled(x, f):" in found.text
-
-
-def test_a_size_of_1_is_assumed(inductor):
-    with opforge.record() as session:
-        names = ("in_ptr0", "out_ptr0", "xnumel", "r0_numel")
-        inductor("triton_red_fused_sum_2", texts.total(), *names).run(X, X, 1, 99, stream=0)
-    (variant,) = session.recording.kernels[0].variants
-    assert variant.ones == ("xnumel",)
 
 
 def test_graphs_with_the_same_kernel_are_counted_together(inductor):
@@ -157,14 +141,6 @@ def test_a_text_from_before_the_recording_is_read_from_inductors_cache(inductor)
     (missed,) = session.recording.missed
     assert missed.kernel == "l"
     assert "its text is not in Inductor's cache" in missed.reason
-
-
-def test_a_dependent_launch_is_recorded_as_one(inductor):
-    text = texts.pointwise("k").replace("'launch_pdl': False", "'launch_pdl': True")
-    with opforge.record() as session:
-        inductor("k", text, "in_ptr0", "out_ptr0", "xnumel").run(X, X, 8, stream=0)
-    (kernel,) = session.recording.kernels
-    assert [dict(variant.options)["launch_pdl"] for variant in kernel.variants] == [True]
 
 
 def test_what_cannot_be_built_ahead_is_listed_with_its_reason(inductor, monkeypatch):

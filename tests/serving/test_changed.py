@@ -7,11 +7,8 @@ import textwrap
 import pytest
 import torch
 import triton
-from triton.runtime.jit import JITFunction
 
-import opforge
-from opforge.errors import NotFound, NotServed, OpforgeWarning
-from opforge.serving import serve as serving
+from opforge.errors import NotFound, NotServed
 from opforge.serving.build import build
 from opforge.serving.served_folder import ServedFolder
 from support.served_kernels import recorded
@@ -133,8 +130,8 @@ def test_a_value_that_is_another_is_noticed(files, server, name, then, now):
     library = imported(files)
     assert all(is_served(server, getattr(library, name)) for name in KERNELS)
     library = imported(files, *(text.replace(then, now) for text in (LIBRARY, CONFIG)))
-    with pytest.raises(NotFound, match="has been edited"):
-        server.kernel_of(getattr(library, name))
+    with pytest.raises(NotServed, match="has been edited"):
+        server.kernel_of(getattr(library, name)).bind((1,))(torch.ones(1))
     others = [other for other in KERNELS if other != name]
     assert all(is_served(server, getattr(library, other)) for other in others)
 
@@ -145,40 +142,10 @@ def test_lines_above_and_the_order_of_launches_do_not_matter(files, server):
     assert all(is_served(server, getattr(library, name)) for name in reversed(KERNELS))
 
 
-def test_an_attribute_of_a_module_that_changes_later_is_noticed(
-    files, folder, monkeypatch, standin
-):
-    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: (lambda _: 0, lambda: 0))
-    seen = []
-    monkeypatch.setattr(JITFunction, "run", lambda self, *args, **kwargs: seen.append(self))
-    library = imported(files)
-    opforge.serve(folder)
-    try:
-        library.by_module[(0,)](torch.ones(1))
-        assert not seen
-        library.config.other = 2
-        library.by_module[(0,)](torch.ones(1))
-        assert not seen
-        library.config.FACTOR = 20
-        with pytest.warns(OpforgeWarning, match="the global FACTOR, which it uses, has changed"):
-            library.by_module[(0,)](torch.ones(1))
-        assert seen == [library.by_module]
-        seen.clear()
-        by_alias = library.by_alias
-        by_alias[(0,)](torch.ones(1))
-        assert not seen
-        with triton.knobs.language.scope():
-            triton.knobs.language.fp32_default = "ieee"
-            with pytest.warns(OpforgeWarning, match=r"knobs\.language\.fp32_default has changed"):
-                by_alias[(0,)](torch.ones(1))
-        assert seen == [by_alias]
-    finally:
-        serving.stop()
-
-
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
+        ("by_module", lambda one: setattr(one.config, "FACTOR", 20), "the global FACTOR"),
         ("by_class", lambda one: setattr(one.config.Base, "N", 4), "the global N"),
         ("second", lambda one: setattr(one.LOG2E, "value", 1.0), "the global LOG2E"),
         ("second", lambda one: one.second._unsafe_update_src("def f(): pass"), "source of second"),
@@ -196,9 +163,23 @@ def test_what_a_program_changes_after_the_first_launch_is_noticed(
     launch = server.kernel_of(kernel).bind((0,))
     server.configure()
     launch(torch.ones(1))
+    library.config.other = 2
+    launch(torch.ones(1))
     change(library)
     with pytest.raises(NotServed, match=told):
         launch(torch.ones(1))
+
+
+@pytest.mark.usefixtures("standin")
+def test_a_knob_that_changes_after_the_first_launch_is_noticed(files, server):
+    launch = server.kernel_of(imported(files).by_alias).bind((0,))
+    server.configure()
+    launch(torch.ones(1))
+    with triton.knobs.language.scope():
+        triton.knobs.language.fp32_default = "ieee"
+        with pytest.raises(NotServed, match=r"knobs\.language\.fp32_default has changed"):
+            launch(torch.ones(1))
+    launch(torch.ones(1))
 
 
 def test_each_jitted_function_has_hooks_of_its_own(files, server, standin):

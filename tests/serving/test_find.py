@@ -15,7 +15,7 @@ import opforge
 from opforge._compat import settings
 from opforge._compat.kernel_hash import digest
 from opforge.errors import NotFound
-from opforge.recording.model import RecordedKernel, parse, read
+from opforge.recording.model import RecordedKernel, read
 from opforge.serving.find import find, find_function
 from opforge.serving.plan import plan
 from support.processes import environment
@@ -45,7 +45,6 @@ def package(tmp_path, monkeypatch):
 
             wrapped = Wrapper()
             """,
-        "odd/broken.py": "raise AssertionError('no GPU')",
         "odd/tables.py": """
             import torch
             import triton
@@ -154,18 +153,6 @@ def test_scripts_that_a_program_loads_by_their_files_are_found(tmp_path):
         del sys.modules[name]
 
 
-def test_a_package_that_fails_is_told(package):
-    with pytest.raises(NotFound) as caught:
-        find_function("odd.broken:kernel", "", f"{package}/broken.py:1")
-    assert "found: AssertionError: no GPU" in str(caught.value)
-    assert "odd.broken:kernel was recorded, but cannot be imported" in str(caught.value)
-
-
-def test_a_module_that_is_not_there(package):
-    with pytest.raises(NotFound, match="No module named 'nowhere'"):
-        find_function("nowhere.at:all", "", "/nowhere/at.py:1")
-
-
 SCRIPT = """
 import sys
 import triton
@@ -182,7 +169,7 @@ def kernel(x_ptr):
     ("more", "found"),
     [
         ("import os; os._exit(0)", "Exited: it called os._exit(0)"),
-        ("sys.exit(3)", "it called sys.exit(3)"),
+        ("sys.exit(3)", "sys.exit: 3"),
         ("raise RuntimeError('no GPU')", "RuntimeError: no GPU"),
     ],
 )
@@ -249,13 +236,13 @@ def printed(x_ptr):
 """
 
 
-def test_a_kernel_of_a_module_that_inductor_loads_is_found_without_its_cache():
+def test_a_kernel_of_a_module_that_inductor_loads_is_found_without_its_cache(tmp_path):
     module = PyCodeCache.load(PRINTED)
-    recording = recorded(module.printed[(1,)])
+    recorded(module.printed[(1,)]).save(tmp_path / "launches.json")
     Path(module.__file__).unlink()
     linecache.cache.pop(module.__file__)
     del sys.modules[module.__name__]
-    (kernel,) = parse(recording.to_json(), "launches.json").kernels
+    (kernel,) = read(tmp_path / "launches.json").kernels
     found = find(kernel)
     assert found is not module.printed
     assert digest(found) == digest(module.printed) == kernel.source

@@ -128,28 +128,22 @@ def launches(gpu, *types):
     return seen
 
 
-def test_a_reduction_of_inductors_is_served_without_its_size_of_1(gpu, folder):
-    seen = launches(gpu, "p", "p", "i32")
+@pytest.mark.parametrize(
+    ("name", "arguments", "passed"),
+    [
+        # Without its size of 1.
+        ("triton_red_fused_sum_2", (1, 5000), (1, {"i32": 5000})),
+        ("triton_tem_fused_flex_attention_0", (2, 1, 1), (2, {})),
+        ("scale_kernel", (0.1, 300, 3, 1, 1), (3, {"fp64": 0.1, "i32": 300})),
+    ],
+)
+def test_other_kinds_of_kernels_are_served(gpu, folder, name, arguments, passed):
+    rows, values = passed
+    seen = launches(gpu, "p", "p", *values)
     opforge.serve(folder, strict=True)
-    x, out = torch.randn(5000), torch.empty(1)
-    compiled("triton_red_fused_sum_2").run(x, out, 1, 5000, stream=0)
-    assert seen == [((1, 1, 1), x.data_ptr(), out.data_ptr(), 5000)]
-
-
-def test_templates_are_served(gpu, folder):
-    seen = launches(gpu, "p", "p")
-    opforge.serve(folder, strict=True)
-    x, out = torch.randn(128), torch.empty(128)
-    compiled("triton_tem_fused_flex_attention_0").run(x, out, 2, 1, 1, stream=0)
-    assert seen == [((2, 1, 1), x.data_ptr(), out.data_ptr())]
-
-
-def test_kernels_of_user_code_are_served(gpu, folder):
-    seen = launches(gpu, "p", "p", "fp64", "i32")
-    opforge.serve(folder, strict=True)
-    x, out = torch.randn(300), torch.empty(300)
-    compiled("scale_kernel").run(x, out, 0.1, 300, 3, 1, 1, stream=0)
-    assert seen == [((3, 1, 1), x.data_ptr(), out.data_ptr(), 0.1, 300)]
+    x, out = torch.randn(5000), torch.empty(5000)
+    compiled(name).run(x, out, *arguments, stream=0)
+    assert seen == [((rows, 1, 1), x.data_ptr(), out.data_ptr(), *values.values())]
 
 
 def test_tensor_descriptors_of_user_code_are_served(gpu, folder):
@@ -176,28 +170,31 @@ def test_a_size_of_1_that_was_another_takes_the_general_variant(gpu, folder):
     assert seen == [((1, 1, 1), x.data_ptr(), out.data_ptr(), 0.5, 1)]
 
 
-def test_graphs_that_share_a_kernel_are_served_and_counted(gpu, folder):
-    opforge.serve(folder, strict=True)
-    x, out = torch.randn(300), torch.empty(300)
-    for _ in range(2):
-        compiled("tuned_kernel").run(x, out, 300, 300, stream=0)
-    assert opforge.served().launches == {"torch.compile:tuned_kernel": 2}
-
-
-def test_a_text_that_graphs_share_is_read_once(gpu, folder, monkeypatch):
-    opforge.serve(folder, strict=True)
-    first = compiled("triton_poi_fused_add_0")
-    monkeypatch.setattr(_compat.inductor_kernels, "ast", None)
-    assert compiled("triton_poi_fused_add_0") is not first
-
-
 def test_an_autotuner_of_user_code_takes_what_was_recorded_and_measures_nothing(gpu, folder):
     opforge.serve(folder, strict=True)
     x, out = torch.randn(1300), torch.empty(1300)
-    kernel = compiled("tuned_kernel")
-    kernel.run(x, out, 1300, 1300, stream=0)
+    # Of two graphs.
+    for kernel in (compiled("tuned_kernel"), compiled("tuned_kernel")):
+        kernel.run(x, out, 1300, 1300, stream=0)
+        torch.testing.assert_close(out, x + 1)
+        assert kernel.launchers[0].config.kwargs == {"BLOCK": 512}
+    assert opforge.served().launches == {"torch.compile:tuned_kernel": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("triton_poi_fused_add_0", {"about": 1 << 20}),
+        ("triton_poi_fused_add_17", {}),
+        ("triton_poi_fused_add_0", {"more": "'coordinate_descent_tuning': True, "}),
+    ],
+    ids=["other size hints", "another place in its graph", "coordinate descent"],
+)
+def test_a_text_for_other_sizes_places_and_tuning_is_the_same_kernel(gpu, folder, name, given):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(2000), torch.empty(2000)
+    compiled(name, texts.pointwise(name, **given)).run(x, out, 2000, stream=0)
     torch.testing.assert_close(out, x + 1)
-    assert kernel.launchers[0].config.kwargs == {"BLOCK": 512}
 
 
 def test_pointers_that_are_not_aligned_take_the_general_variant(gpu, folder):
@@ -206,32 +203,6 @@ def test_pointers_that_are_not_aligned_take_the_general_variant(gpu, folder):
     compiled("triton_poi_fused_add_0").run(x, out, 100, stream=0)
     torch.testing.assert_close(out, x + 1)
     assert sum(opforge.served().general.values()) == 1
-
-
-def test_other_size_hints_take_the_nearest_configuration(gpu, folder):
-    opforge.serve(folder, strict=True)
-    text = texts.pointwise(about=1 << 20)
-    kernel = compiled("triton_poi_fused_add_0", text)
-    x, out = torch.randn(2000), torch.empty(2000)
-    kernel.run(x, out, 2000, stream=0)
-    torch.testing.assert_close(out, x + 1)
-
-
-def test_the_place_of_a_kernel_in_its_graph_does_not_matter(gpu, folder):
-    opforge.serve(folder, strict=True)
-    name = "triton_poi_fused_add_17"
-    kernel = compiled(name, texts.pointwise(name))
-    x, out = torch.randn(20), torch.empty(20)
-    kernel.run(x, out, 20, stream=0)
-    torch.testing.assert_close(out, x + 1)
-
-
-def test_coordinate_descent_does_not_tune_what_was_recorded(gpu, folder):
-    opforge.serve(folder, strict=True)
-    text = texts.pointwise(more="'coordinate_descent_tuning': True, ")
-    x, out = torch.randn(20), torch.empty(20)
-    compiled("triton_poi_fused_add_0", text).run(x, out, 20, stream=0)
-    torch.testing.assert_close(out, x + 1)
 
 
 def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
@@ -319,14 +290,6 @@ def test_nothing_is_written_to_inductors_caches(gpu, folder):
     assert not kernel.is_statically_launchable()
 
 
-def test_everything_is_inductors_again_afterwards(gpu, folder):
-    before = AsyncCompile.triton
-    opforge.serve(folder)
-    assert AsyncCompile.triton is not before
-    serving.stop()
-    assert AsyncCompile.triton is before
-
-
 def test_each_has_one_general_variant(recording, folder):
     manifest = serving.ServedFolder(folder, strict=False, tune_missing=False).manifest
     types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
@@ -385,7 +348,7 @@ def test_what_a_text_imports_is_compared(gpu, recording, config, tmp_path, monke
     config.FACTOR = 20
     with pytest.raises(NotServed, match="when something that scale_kernel uses was another"):
         compiled("scale_kernel", text)
-    with pytest.raises(NotFound, match="something that it uses has been edited"):
+    with pytest.raises(NotFound, match="something that it uses, has been edited"):
         find(session.recording.kernels[0])
 
 

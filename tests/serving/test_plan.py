@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from opforge._compat import kernel_hash
-from opforge.errors import NotFound, NotServable
-from opforge.recording.model import RecordedChoice, Recording, parse
-from opforge.serving.plan import most_specialized_first, plan
-from opforge.serving.widen import parse_widening
+from opforge.errors import BadOption, NotFound
+from opforge.recording.model import RecordedChoice, Recording, read
+from opforge.serving.plan import most_specialized_first, parse_widening, plan
 from support import served_kernels
 from support.served_kernels import combine, doubles, plus_one, recorded, scaling, staged
 
@@ -25,7 +24,7 @@ def test_seen_variants_come_first_and_general_ones_last():
         lambda x: combine[(1,)](x, x, x, 2**40 + 1, BLOCK=64),
     )
     (kernel,) = plan(recording).kernels
-    (instance,) = kernel.instances
+    (instance,) = kernel.instances.values()
     assert types_of(instance) == [
         ("p16", "p16", "p16", "1"),
         ("p16", "p16", "p16", "i32:16"),
@@ -43,7 +42,7 @@ def test_seen_variants_come_first_and_general_ones_last():
 
 def test_a_request_has_the_signature_and_constants_that_the_jit_compiles():
     (kernel,) = plan(recorded(lambda x: combine[(1,)](x, None, x, 1, 64, plus_one))).kernels
-    (instance,) = kernel.instances
+    (instance,) = kernel.instances.values()
     request = most_specialized_first(instance.variants)[0].request
     assert request.signature == (
         ("x_ptr", "*fp32"),
@@ -84,7 +83,7 @@ def test_a_constant_is_widened():
     recording = recorded(lambda x: combine[(1,)](x, x, x, 16, BLOCK=64))
     made = plan(recording, [parse_widening("combine:BLOCK=64..256")])
     (kernel,) = made.kernels
-    blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances}
+    blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances.values()}
     assert blocks == {64: 3, 128: 3, 256: 3}
     assert made.notes == []
 
@@ -96,7 +95,7 @@ def test_a_constant_that_is_an_option_too_is_widened_as_both():
     (kernel,) = plan(recording, [parse_widening("staged:num_warps=8")]).kernels
     found = {
         (i.constants["num_stages"], i.constants["num_warps"], i.options.get("num_warps"))
-        for i in kernel.instances
+        for i in kernel.instances.values()
     }
     assert found == {(3, 4, 4), (3, 8, 8), (5, 4, None), (5, 8, None)}
 
@@ -111,7 +110,7 @@ def test_each_choice_of_an_autotuner_is_built_with_the_constants_of_all_sizes():
     (planned,) = plan(Recording((replace(kernel, choices=(choice,)),))).kernels
     found = {
         (i.constants["BLOCK"], i.constants["ACT"] is None, i.options["num_warps"])
-        for i in planned.instances
+        for i in planned.instances.values()
     }
     assert found == {(64, True, 2), (128, True, 4), (64, False, 2), (128, False, 4)}
 
@@ -127,7 +126,7 @@ def test_a_parameter_of_an_odd_type_is_noted():
         ({"source": "0" * 64}, NotFound, "combine is not the kernel that was recorded"),
         ({"name": "gone"}, NotFound, "served_kernels:gone was recorded, but cannot be"),
         ({"module": "no.such"}, NotFound, "ModuleNotFoundError: No module named 'no'"),
-        ({"name": "recorded"}, NotFound, "recorded is not a @triton.jit function"),
+        ({"name": "recorded"}, NotFound, "found: a function"),
     ],
 )
 def test_a_kernel_must_be_the_recorded_one(change, error, said):
@@ -138,14 +137,15 @@ def test_a_kernel_must_be_the_recorded_one(change, error, said):
     assert served_kernels.__file__ in str(caught.value)
 
 
-def test_a_kernel_that_a_function_makes_is_made_again():
+def test_a_kernel_that_a_function_makes_is_made_again(tmp_path):
     recording = recorded(lambda x: scaling(2.5)[(1,)](x, 8, 64))
+    recording.save(tmp_path / "launches.json")
     (kernel,) = plan(recording).kernels
     assert kernel.fn.fn.__qualname__ == "scaling.<locals>.kernel"
     assert kernel_hash.digest(kernel.fn) == recording.kernels[0].source
-    read = parse(recording.to_json(), "launches.json").kernels[0]
-    changed = dict(read.inside.closure) | {"more": {"constexpr": 3.5}}
-    edited = replace(read, inside=replace(read.inside, closure=tuple(changed.items())))
+    (kernel,) = read(tmp_path / "launches.json").kernels
+    changed = dict(kernel.inside.closure) | {"more": {"constexpr": 3.5}}
+    edited = replace(kernel, inside=replace(kernel.inside, closure=tuple(changed.items())))
     with pytest.raises(NotFound, match="is not the kernel that was recorded"):
         plan(Recording((edited,)))
 
@@ -187,18 +187,31 @@ def test_a_script_that_fails_is_run_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("text", "values"),
     [
-        ({"types": ()}, "nothing about 'n'"),
-        ({"constants": (("BLOCK", 64), ("ACT", None), ("Z", 1))}, "its variant has 'Z'"),
-        ({"ones": ("nobody",)}, "its variant has 'nobody'"),
-        ({"constants": (("BLOCK", 64), ("ACT", {"dtype": "zzz"}))}, "ACT is {'dtype': 'zzz'}"),
+        ("k:BLOCK=64..512", (64, 128, 256, 512)),
+        ("k:BLOCK=60..300", (64, 128, 256)),
+        ("k:BLOCK=48,96", (48, 96)),
+        ("pack.ops.k:BLOCK=7", (7,)),
     ],
 )
-def test_an_edited_recording_is_refused(change, said):
-    (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)).kernels
-    variant = replace(kernel.variants[0], **change)
-    with pytest.raises(NotServable) as caught:
-        plan(Recording((replace(kernel, variants=(variant,)),)))
-    assert said in str(caught.value)
-    assert "combine" in str(caught.value)
+def test_values_are_powers_of_two_or_those_listed(text, values):
+    assert parse_widening(text).values == values
+
+
+@pytest.mark.parametrize("text", ["k:BLOCK=", "k:B=9..4", "k:B=1..x", "k:B=1,,2"])
+def test_what_cannot_be_read_is_told_with_an_example(text):
+    with pytest.raises(BadOption) as caught:
+        parse_widening(text)
+    assert text in caught.value.what
+    assert "--widen" in caught.value.fix
+
+
+def test_a_widening_must_name_a_constant_of_a_recorded_kernel():
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64))
+    plan(recording, [parse_widening("support.served_kernels:combine:BLOCK=64")])
+    for text in ("combin:BLOCK=64", "combine:BLCK=64"):
+        with pytest.raises(BadOption) as caught:
+            plan(recording, [parse_widening(text)])
+        assert text in caught.value.what
+        assert caught.value.found == "combine:ACT, combine:BLOCK"

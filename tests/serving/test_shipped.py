@@ -103,16 +103,6 @@ def test_a_recording_is_built_and_packed_in_one_command(recording, tmp_path):
     assert "Requires-Dist" not in metadata
 
 
-def test_its_platform_is_auditwheels_verdict(folder, tmp_path):
-    wheel_abi = pytest.importorskip("auditwheel.wheel_abi", reason="auditwheel is not installed")
-    run(str(folder), str(tmp_path), "1.0", "my_kernels")
-    (wheel,) = tmp_path.glob("*.whl")
-    judged = wheel_abi.analyze_wheel_abi(
-        None, None, wheel, frozenset(), disable_isa_ext_check=False, allow_graft=False
-    )
-    assert wheel.name == f"my_kernels-1.0-cp310-abi3-{judged.overall_policy.name}.whl"
-
-
 def test_a_folder_that_has_the_name_of_a_package_needs_another(folder, tmp_path):
     with pytest.raises(BadOption, match="cannot be named kernels, after its folder: ") as caught:
         run(str(folder), str(tmp_path), "1")

@@ -73,7 +73,7 @@ def test_what_was_recorded_unsigned_is_served_in_the_width_of_each_value(device,
 
 def mixes(recording):
     (kernel,) = plan(recording).kernels
-    (instance,) = kernel.instances
+    (instance,) = kernel.instances.values()
     return {v.types[1:] for v in instance.variants.values() if v.is_general}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from opforge.arch import CUDA, Arch
-from opforge.serving.extension.compile import build_extension
+from opforge.serving.build import build_extension
 from opforge.serving.manifest import EXTENSION
 from support.native.hand_made import cubin
 from support.standin.driver import AMD, Launched, StandIn

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,8 +16,7 @@ from rich.text import Text
 
 from .. import environment
 from ..programs import run_program
-from .choice import RecordedChoice
-from .constants import show
+from .constants import RecordedChoice, show
 from .journal import read_folder
 from .model import RecordedVariant, Recording, read, refuse_unwritable
 
@@ -30,11 +31,11 @@ def run(command: Sequence[str], output: str) -> tuple[int, str]:
     refuse_unwritable(output)
     with tempfile.TemporaryDirectory(prefix="opforge-record-") as folder:
         status = run_program(command, {environment.RECORD.name: folder})
-        recording, problems = read_folder(Path(folder))
+        recording = read_folder(Path(folder))
     told = [f"{output}: {recording}" if recording.kernels else _NOTHING]
     told += filter(None, [recording.save_unless_empty(output)])
     told += [f"note: {m.kernel} ({m.first}): {m.reason}" for m in recording.missed]
-    return status, "\n".join([*told, *problems])
+    return status, "\n".join(told)
 
 
 def merge(files: Sequence[str], output: str) -> str:
@@ -46,10 +47,7 @@ def merge(files: Sequence[str], output: str) -> str:
 
 
 def joined(files: Sequence[str]) -> Recording:
-    recording = Recording()
-    for file in files:
-        recording = recording.joined(read(file))
-    return recording
+    return functools.reduce(Recording.joined, map(read, files), Recording())
 
 
 def listing(recording: Recording) -> str:
@@ -60,14 +58,13 @@ def listing(recording: Recording) -> str:
     for kernel in sorted(recording.kernels, key=lambda k: (k.module, k.name)):
         name = f"{_near(kernel.module)}:{kernel.name}\n{_near(kernel.location)}"
         for variant in kernel.variants:
-            sizes = "\n".join(_sizes(seen) for seen in variant.sizes if seen)
+            sizes = "\n".join(_named(seen.items()) for seen in variant.sizes)
             cells = (name, _variant(variant), f"{variant.launches}", sizes)
             # Text, not str: brackets in a path are not markup.
             table.add_row(*(Text(cell, overflow="fold") for cell in cells))
             name = ""
         for choice in kernel.choices:
-            told = _printed_for(choice) if kernel.text else _tuned(choice)
-            table.add_row("", Text(told))
+            table.add_row("", Text(_choice(choice, is_printed=bool(kernel.text))))
         table.add_section()
     lines = [str(recording)]
     if recording.kernels:
@@ -85,11 +82,18 @@ def _printed(table: Table) -> str:
 
 
 def _variant(variant: RecordedVariant) -> str:
-    """Its arguments and constants, and below them what else decides what is compiled."""
-    said = [variant.arch, *(f"{name}={show(value)}" for name, value in variant.options)]
-    if variant.first:
-        said.append(f"first at {_near(variant.first)}")
-    return f"{_signature(variant)}\n{', '.join(said)}"
+    """Its arguments and constants, and below them what else decides what is compiled.
+
+    `x_ptr: *fp32 (16), n: i32 (1), BLOCK=1024`
+    """
+    arguments = []
+    for name, kind in variant.types:
+        assumed = "1" if name in variant.ones else "16" if name in variant.divisible else ""
+        arguments.append(f"{name}: {kind}{f' ({assumed})' if assumed else ''}")
+    first = f"first at {_near(variant.first)}" if variant.first else ""
+    above = filter(None, [*arguments, _named(variant.constants)])
+    below = filter(None, [variant.arch, _named(variant.options), first])
+    return f"{', '.join(above)}\n{', '.join(below)}"
 
 
 def _near(place: str) -> str:
@@ -97,29 +101,13 @@ def _near(place: str) -> str:
     return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
-def _tuned(choice: RecordedChoice) -> str:
-    config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
-    key = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
+def _choice(choice: RecordedChoice, *, is_printed: bool) -> str:
+    """`for about x=8192, r0_=64 on sm_90: XBLOCK=1`: sizes as Inductor's hints have them."""
+    key, config = _named(choice.key), _named(choice.config)
+    if is_printed:
+        return f"{f'for about {key} ' if key else ''}on {choice.arch}: {config}"
     return f"tuned for {key} ({', '.join(choice.dtypes)}), {choice.arch}: {config}"
 
 
-def _printed_for(choice: RecordedChoice) -> str:
-    """`x=8192, r0_=64 on sm_90: XBLOCK=1, num_warps=2`, sizes as Inductor's hints have them."""
-    sizes = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
-    config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
-    return f"{f'for about {sizes} ' if sizes else ''}on {choice.arch}: {config}"
-
-
-def _signature(variant: RecordedVariant) -> str:
-    """`x_ptr: *fp32 (16), n: i32 (1), BLOCK=1024`."""
-    shown = []
-    for name, kind in variant.types:
-        assumed = "1" if name in variant.ones else "16" if name in variant.divisible else ""
-        shown.append(f"{name}: {kind}{f' ({assumed})' if assumed else ''}")
-    shown += [f"{name}={show(value)}" for name, value in variant.constants]
-    return ", ".join(shown)
-
-
-def _sizes(sizes: object) -> str:
-    assert isinstance(sizes, dict)
-    return ", ".join(f"{name}={value}" for name, value in sizes.items())
+def _named(values: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name}={show(value)}" for name, value in values)

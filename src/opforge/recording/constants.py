@@ -1,4 +1,4 @@
-"""Constants of a launch as JSON.
+"""Constants of a launch as JSON, and what an autotuner chose.
 
 1024                      1024
 (16, 32)                  {"tuple": [16, 32]}
@@ -7,6 +7,8 @@ tl.float16                {"dtype": "fp16"}
 torch.float16             {"torch": "float16"}
 a @triton.jit function    {"function": "package.module:name", "source": "9f86d08..."}
 Color.RED                 {"enum": "package.module:Color.RED", "value": 1}
+
+A program that serves imports this module, and waits for it; of the room it needs no other.
 """
 
 from __future__ import annotations
@@ -17,10 +19,25 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _compat
 from ..records import shown
+
+# Where kernels of compiled graphs are listed, in place of a module.
+MODULE = "torch.compile"
+LOCATION = "printed by Inductor"
+# Where Inductor is handed the text of a kernel.
+COMPILING = "torch._inductor.async_compile"
+
+
+class RecordedChoice(NamedTuple):
+    """The configuration that an autotuner chose for a key, `{"n": 4096}`."""
+
+    key: tuple[tuple[str, Any], ...]
+    dtypes: tuple[str, ...]
+    config: tuple[tuple[str, Any], ...]
+    arch: str
 
 
 class CannotRecord(ValueError):
@@ -42,11 +59,18 @@ def encode(value: Any) -> Any:
         return {"tuple": [encode(item) for item in value]}
     if isinstance(value, enum.Enum):
         return {"enum": _enum_name(value), "value": encode(value.value)}
-    home = kind.__module__.partition(".")[0]
-    if home == "triton":
-        return _triton(value)
     if kind is getattr(sys.modules.get("torch"), "dtype", None):
         return {"torch": str(value).removeprefix("torch.")}
+    language = sys.modules["triton.language"]
+    if isinstance(value, language.constexpr):
+        return encode(value.value)
+    if kind is language.dtype:
+        return {"dtype": str(value)}
+    if _compat.compiled.is_jitted(value):
+        try:
+            return {"function": name_of(value.fn), "source": _compat.kernel_hash.digest(value)}
+        except _compat.kernel_hash.NoText as error:
+            raise CannotRecord(f"the function {value.fn.__qualname__}: {error}") from None
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
 
 
@@ -60,21 +84,6 @@ def _encode_at(name: str, value: Any) -> Any:
         return encode(value)
     except CannotRecord as error:
         raise CannotRecord(f"{name} is {error}") from None
-
-
-def _triton(value: Any) -> Any:
-    language = sys.modules["triton.language"]
-    if isinstance(value, language.constexpr):
-        return encode(value.value)
-    if type(value) is language.dtype:
-        return {"dtype": str(value)}
-    if hasattr(value, "cache_key") and hasattr(value, "fn"):
-        try:
-            return {"function": name_of(value.fn), "source": _compat.kernel_hash.digest(value)}
-        except _compat.kernel_hash.NoText as error:
-            raise CannotRecord(f"the function {value.fn.__qualname__}: {error}") from None
-    kind = type(value)
-    raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
 
 
 def _enum_name(member: enum.Enum) -> str:
@@ -120,8 +129,8 @@ def show(content: Any) -> str:
     """Encoded JSON as a person writes the value."""
     if not isinstance(content, dict):
         return repr(content)
-    ((kind, value), *_) = content.items() or [("", content)]
-    if kind == "tuple" and isinstance(value, list):
+    kind, value = next(iter(content.items()))
+    if kind == "tuple":
         items = [show(item) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     prefix = {"dtype": "tl.", "torch": "torch."}.get(kind, "")
@@ -133,40 +142,31 @@ def decode(content: Any, find: Callable[[str, str | None], Any]) -> Any:
 
     `find(name, source)` finds a jitted function, and `find(name, None)` anything else by its name.
     """
-    if not isinstance(content, dict):
-        return content
-    if len(content) <= 2 and isinstance(content.get("function"), str):
-        return find(content["function"], str(content.get("source")))
-    if len(content) <= 2 and isinstance(content.get("enum"), str):
-        return _member(content, find(content["enum"], None))
-    ((kind, value), *rest) = content.items() or [("", None)]
-    if not rest and kind == "tuple" and isinstance(value, list):
-        return tuple(decode(item, find) for item in value)
-    if not rest and kind == "float" and value in {"inf", "-inf", "nan"}:
-        return float(value)
-    if not rest and kind == "dtype" and value in _dtype_names():
-        import triton.language
+    match content:
+        case {"function": str(name), "source": str(source)}:
+            return find(name, source)
+        case {"enum": str(name), "value": value}:
+            return _member(name, value, find(name, None))
+        case {"tuple": list(items)}:
+            return tuple(decode(item, find) for item in items)
+        case {"float": str(text)}:
+            return float(text)
+        case {"dtype": str(name)}:
+            import triton.language
 
-        return triton.language.dtype(value)
-    if not rest and kind == "torch" and isinstance(value, str):
-        import torch
+            return triton.language.dtype(name)
+        case {"torch": str(name)}:
+            import torch
 
-        found = getattr(torch, value, None)
-        if isinstance(found, torch.dtype):
-            return found
-    raise CannotRecord(f"{shown(content)}, which is not a constant")
+            return getattr(torch, name)
+        case {}:
+            raise CannotRecord(f"{shown(content)}, which is not a constant")
+    return content
 
 
-def _member(content: Any, found: Any) -> Any:
+def _member(name: str, value: Any, found: Any) -> Any:
     if not isinstance(found, enum.Enum):
-        raise ConstantChanged(f"{content['enum']}, which is not a member of an enum")
-    if encode(found.value) != content.get("value"):
-        raise ConstantChanged(f"{found!r}, which was {show(content.get('value'))}")
+        raise ConstantChanged(f"{name}, which is not a member of an enum")
+    if encode(found.value) != value:
+        raise ConstantChanged(f"{found!r}, which was {show(value)}")
     return found
-
-
-def _dtype_names() -> frozenset[str]:
-    import triton.language
-
-    made = vars(triton.language).values()
-    return frozenset(str(one) for one in made if type(one) is triton.language.dtype)

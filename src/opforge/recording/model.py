@@ -1,17 +1,30 @@
-"""A record of launches, and its JSON."""
+"""A record of launches, and its JSON.
+
+What a kernel that is made inside a function has from there is told as in `constants.py`, and:
+
+tl.constexpr(64)              {"constexpr": 64}
+triton.language               {"module": "triton.language"}
+a function, a class           {"named": "package.module:name"}
+a kernel that is made, too    {"made": "package.module:f.<locals>.k", "source": "9f86d08...", ...}
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from .. import _compat
 from ..errors import BadOption, NotServable
 from ..notebook import counted
 from ..records import BadField, Between, Codecs
-from .choice import RecordedChoice
+from .constants import CannotRecord, RecordedChoice, decode, encode, home_of, name_of
 
 FORMAT = 3
 _FIX = "record again with `opforge record -o launches.json -- python ...`"
@@ -56,7 +69,7 @@ class RecordedVariant:
 
 @dataclass(frozen=True)
 class Inside:
-    """What a kernel that is made inside a function has from there; `inside.py` says how it is told.
+    """What a kernel that is made inside a function has from there.
 
     `closure` has the variables of the function that it uses, `defaults` and `annotations` are those
     of its parameters, and `unspecialized` and the rest what its decorator was given.
@@ -103,6 +116,11 @@ class RecordedKernel:
     def identity(self) -> tuple[object, ...]:
         return self.module, self.name, self.source, self.settings
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same for reports of the same variants, of which the last has the highest counts."""
+        return *self.identity, *(variant.key for variant in self.variants), repr(self.choices)
+
     def joined(self, other: RecordedKernel) -> RecordedKernel:
         variants: dict[str, RecordedVariant] = {}
         for variant in (*self.variants, *other.variants):
@@ -130,6 +148,17 @@ class Recording:
     missed: tuple[Missed, ...] = ()
     triton: tuple[str, ...] = ()
     processes: int = 0
+
+    @classmethod
+    def of_process(cls, parts: Iterable[Recording]) -> Recording:
+        """What a process found in parts, of which later ones of a subject have higher counts."""
+        latest = {part.subject: part for part in parts}
+        return functools.reduce(cls.joined, latest.values(), cls(processes=1))
+
+    @property
+    def subject(self) -> tuple[object, ...]:
+        """What a part is about: kernels, misses, or a version."""
+        return *(kernel.key for kernel in self.kernels), *self.missed, *self.triton
 
     @property
     def variants(self) -> int:
@@ -192,25 +221,19 @@ CODECS = Codecs(
 
 def refuse_unwritable(path: str | Path) -> None:
     """Raise before a program runs whose recording could not be written."""
-    place = Path(path)
-    if place.suffix != ".json":
+    if Path(path).suffix != ".json":
         raise BadOption(
             f"a recording must be named *.json, got {str(path)!r}",
             fix="end it in .json, by which `opforge build` and `opforge list` know a recording",
         )
-    refuse_place(place)
+    refuse_place(path)
 
 
 def refuse_place(path: str | Path) -> None:
     """Raise before a program runs whose results could not be written to a file."""
     place = Path(path)
-    folder = place.absolute().parent
-    if not folder.is_dir():
-        raise BadOption(f"{path} cannot be written: {folder} is not a folder")
-    if place.is_dir():
-        raise BadOption(f"{path} cannot be written: it is a folder")
-    # By writing: permissions do not tell of file systems that take no files.
     existed = place.exists()
+    # By writing: permissions do not tell of file systems that take no files.
     try:
         with place.open("a"):
             pass
@@ -223,32 +246,100 @@ def refuse_place(path: str | Path) -> None:
 def read(path: str | Path) -> Recording:
     """A recording from its file; raises `NotServable`."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise NotServable(f"{path} is not text", fix=_FIX) from None
-    except FileNotFoundError:
-        raise NotServable(f"{path} does not exist", fix=_FIX) from None
-    except OSError as error:
-        raise NotServable(f"{path} cannot be read: {error.strerror}", fix=_FIX) from None
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise BadField(f"is {found!r}, but this opforge reads {FORMAT}", "format")
+        recording: Recording = CODECS.of(Recording).read(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise NotServable(
+            f"{path} cannot be read as a recording", found=str(error), fix=_FIX
+        ) from None
+    return recording
 
 
-def parse(text: str, where: str) -> Recording:
-    """A recording from its text; errors call it `where`."""
+def describe(fn: Any) -> Inside | None:
+    """What a build needs to make a jitted function again; None if it is not made in a function.
+
+    Raises `CannotRecord`.
+    """
+    function = _compat.compiled.function_of(fn)
+    if "<locals>" not in function.__qualname__:
+        return None
+    params = fn.params
+    return Inside(
+        closure=tuple((name, _encoded(name, value)) for name, value in _closure(function)),
+        defaults=tuple((p.name, _encoded(p.name, p.default)) for p in params if p.has_default),
+        annotations=tuple((p.name, p.annotation) for p in params if p.annotation),
+        unspecialized=tuple(p.name for p in params if p.do_not_specialize),
+        unaligned=tuple(p.name for p in params if p.do_not_specialize_on_alignment),
+        noinline=bool(fn.noinline),
+        debug=fn.debug,
+        gluon=_compat.kernels.is_gluon(fn),
+    )
+
+
+def _closure(function: Any) -> list[tuple[str, Any]]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NotServable(f"{where} is not JSON: {error}", fix=_FIX) from None
-    if not is_recording(content):
-        raise NotServable(f"{where} is not a recording: it has no 'kernels'", fix=_FIX)
-    if content.get("format") != FORMAT:
-        found = f"format {content.get('format')!r}, but this opforge reads {FORMAT}"
-        raise NotServable(f"{where} cannot be read", found=found, fix=_FIX)
+        return [(name, cell.cell_contents) for name, cell in cells]
+    except ValueError:
+        raise CannotRecord("a variable of the function that makes it is not set") from None
+
+
+def _encoded(name: str, value: Any) -> Any:
     try:
-        found_recording: Recording = CODECS.of(Recording).read(content)
-    except BadField as error:
-        raise NotServable(f"{where} cannot be read", found=str(error), fix=_FIX) from None
-    return found_recording
+        return _encode(value)
+    except CannotRecord as error:
+        raise CannotRecord(f"it is made inside a function, and {name} there is {error}") from None
 
 
-def is_recording(content: Any) -> bool:
-    return isinstance(content, dict) and isinstance(content.get("kernels"), list)
+def _encode(value: Any) -> Any:
+    if isinstance(value, ModuleType):
+        return {"module": value.__name__}
+    if isinstance(value, sys.modules["triton.language"].constexpr):
+        return {"constexpr": _encode(value.value)}
+    name = _name(value)
+    if name:
+        return {"named": name}
+    inside = describe(value) if _compat.compiled.is_jitted(value) else None
+    if inside is None:
+        return encode(value)
+    return {
+        "made": name_of(_compat.compiled.function_of(value)),
+        "source": _compat.kernel_hash.digest(value),
+        "location": _compat.kernels.kernel_location(value),
+        "inside": CODECS.of(Inside).write(inside),
+    }
+
+
+def _name(value: Any) -> str:
+    """`package.module:name` of what stands there; empty of anything else."""
+    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    place: Any = sys.modules.get(str(module))
+    if place is None or not isinstance(path, str):
+        return ""
+    found = functools.reduce(lambda owner, name: getattr(owner, name, None), path.split("."), place)
+    home = home_of(str(module), getattr(place, "__file__", None) or "")
+    return f"{home}:{path}" if found is value else ""
+
+
+def restore(
+    content: Any,
+    find: Callable[[str, str | None], Any],
+    made: Callable[[str, str, str, Inside], Any],
+) -> Any:
+    """The value again; raises `CannotRecord`, and what `find` and `made` raise.
+
+    `made(name, source, location, inside)` makes a kernel again.
+    """
+    match content:
+        case {"module": str(name)}:
+            return importlib.import_module(name)
+        case {"constexpr": value}:
+            return sys.modules["triton.language"].constexpr(restore(value, find, made))
+        case {"named": str(name)}:
+            return find(name, None)
+        case {"made": str(name), "source": str(source), "location": str(location), "inside": held}:
+            return made(name, source, location, CODECS.of(Inside).read(held))
+    return decode(content, find)

@@ -1,29 +1,41 @@
 """Watches Triton's launches: what is launched, how often, and what autotuners choose.
 
 A launch that was seen before costs a dictionary lookup and a count. What is new is described and
-reported at once, so that a process that is killed leaves all but its last counts.
+reported at once, so that a process that is killed leaves all but its last counts. Kernels of
+compiled graphs are launched by Inductor, past Triton's JIT.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .. import _compat
-from .choice import RecordedChoice
-from .constants import CannotRecord, encode_named, name_of
-from .inductor import CompiledGraphs
-from .inside import describe
-from .model import Missed, RecordedKernel, RecordedVariant
-from .seen import Report, Seen
+from .._compat import patches
+from ..after_triton import after_import
+from .constants import (
+    COMPILING,
+    LOCATION,
+    MODULE,
+    CannotRecord,
+    RecordedChoice,
+    encode_named,
+    name_of,
+)
+from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant, Recording, describe
 
-Launch = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
+# Where findings go, each a recording of one kernel or one miss.
+Report = Callable[[Recording], None]
 
 _FIRST = (
     "its autotuner has no GPU to measure on, so only its first configuration was recorded; "
@@ -33,18 +45,42 @@ _EARLIER = (
     "it was compiled before the recording began, or is launched past Triton's JIT, so the options "
     "of its launch are not known; begin earlier, or use `opforge record`"
 )
-_OWN = (str(Path(__file__).parents[1]), "<frozen ")
+_OWN = frozenset({"opforge", "torch", "triton"})
 # Where `opforge record` has a `sitecustomize`.
 _BOOTSTRAP = str(Path(__file__).parents[1] / "bootstrap")
+_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+
+
+@dataclass
+class _Seen:
+    """Launches of one of Triton's objects. `kept` keeps its id from being used again."""
+
+    kept: Any
+    recorded: RecordedKernel | None = None
+    # `next` counts without losing launches of other threads.
+    count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    launches: int = 0
+    sizes: list[Mapping[str, int]] = field(default_factory=list)
+
+    def counted(self) -> Recording:
+        """The kernel, with the counts so far."""
+        assert self.recorded is not None
+        (variant,) = self.recorded.variants
+        counted = replace(variant, launches=self.launches, sizes=tuple(self.sizes))
+        return Recording((replace(self.recorded, variants=(counted,)),))
 
 
 class Recorder:
     """Counts launches, and tells a `Report` what is new."""
 
     def __init__(self, report: Report) -> None:
-        self.report = report
-        self.compiled_graphs = CompiledGraphs(report)
-        self._seen: dict[Any, Seen] = {}
+        self._report = report
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew, as a forked process does: its parent reports what was before."""
+        # By the id of what Triton or Inductor launches; of what is only described, by what it is.
+        self._seen: dict[Any, _Seen] = {}
         self._chosen: dict[tuple[int, Any], Any] = {}
         self._missed: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
@@ -54,61 +90,54 @@ class Recorder:
         seen = self._seen.get(id(compiled))
         if seen is None:
             launch = _compat.compiled.launch_under_way()
+            if launch is not None:
+                fn, _, kwargs = launch
+                seen = self._first(
+                    id(compiled), (fn, compiled), fn, lambda: _launched(fn, compiled, kwargs)
+                )
             # Inductor asks once, and its launches are recorded where it makes them.
-            if launch is None and _compat.compiled.is_asked_by_inductor():
+            elif _compat.compiled.is_asked_by_inductor():
                 return
-            seen = self._first(id(compiled), compiled, launch)
+            else:
+                # A wrapper has kept what a launch returned.
+                self._miss(_compat.compiled.jitted(compiled), _EARLIER)
+                seen = self._seen[id(compiled)] = _Seen(compiled)
         seen.launches = n = next(seen.count)
         # At 1, 2, 4, 8, ... launches, which costs nothing in the long run.
         if n & (n - 1) == 0:
-            self._look_again(seen, _compat.compiled.launch_under_way())
+            launch = _compat.compiled.launch_under_way()
+            self._tell(seen, {} if launch is None else _sizes(*launch))
+
+    def launched_in_graph(self, tuner: Any, args: tuple[Any, ...]) -> None:
+        """Count a launch that Inductor makes."""
+        seen = self._seen.get(id(tuner))
+        if seen is None:
+            seen = self._first(id(tuner), tuner, tuner, lambda: _launched_in_graph(tuner))
+        seen.launches = n = next(seen.count)
+        if n & (n - 1) == 0:
+            names = _compat.inductor_kernels.argument_names(tuner)
+            self._tell(seen, _sizes(tuner.fn, (), dict(zip(names, args, strict=False))))
 
     def described(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Record a launch that is not made, because its GPU is not there."""
         if kwargs.get("warmup"):
             return
-        stood = [_compat.fakes.stand_in_pointer(value) for value in args]
+        pointers = tuple(map(_compat.fakes.stand_in_pointer, args))
         named = {name: _compat.fakes.stand_in_pointer(value) for name, value in kwargs.items()}
         try:
-            found = _compat.compiled.of_launch(fn, tuple(stood), named)
+            found = _compat.compiled.of_launch(fn, pointers, named)
         except _compat.compiled.NotPlain as error:
-            self.miss(fn, str(error))
+            self._miss(fn, str(error))
             return
         key = (id(fn), repr(found), repr(sorted(_options(fn, kwargs).items())))
-        launch = fn, args, kwargs
-        seen = self._seen.get(key)
-        if seen is None:
-            seen = self._first(key, found, launch)
+        seen = self._seen.get(key) or self._first(key, fn, fn, lambda: _launched(fn, found, kwargs))
         seen.launches = next(seen.count)
-        self._look_again(seen, launch)
+        self._tell(seen, _sizes(fn, args, kwargs))
 
     def unmeasured(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
         """An autotuner takes its first configuration, because its GPU is not there."""
-        self.miss(_compat.kernels.innermost(tuner), _FIRST)
+        self._miss(_compat.kernels.innermost(tuner), _FIRST)
         self.chosen(tuner, key, config)
-
-    def _first(self, key: Any, compiled: Any, launch: Launch | None) -> Seen:
-        with self._lock:
-            if key in self._seen:
-                return self._seen[key]
-            seen = self._seen[key] = Seen((launch and launch[0], compiled))
-            if launch is None:
-                # A wrapper has kept what a launch returned.
-                self.miss(_compat.compiled.jitted(compiled), _EARLIER)
-                return seen
-            fn, _, kwargs = launch
-            try:
-                seen.recorded = _kernel(fn, variants=(_variant(fn, compiled, kwargs),))
-            except (_compat.compiled.NotPlain, _compat.kernel_hash.NoText, CannotRecord) as error:
-                self.miss(fn, str(error))
-            return seen
-
-    def _look_again(self, seen: Seen, launch: Launch | None) -> None:
-        if launch is not None:
-            seen.add(_sizes(*launch))
-        # A process may be killed before it can say more.
-        if seen.recorded is not None:
-            self.report.counts(seen.counted())
 
     def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
         """Report what an autotuner has chosen for a key."""
@@ -117,37 +146,60 @@ class Recorder:
         self._chosen[id(tuner), key] = config
         fn = _compat.kernels.innermost(tuner)
         try:
-            found = _kernel(fn, choices=(_choice(tuner, key, config),))
+            kernel = _kernel(fn, choices=(_choice(tuner, key, config),))
         except (_compat.compiled.NotPlain, _compat.kernel_hash.NoText, CannotRecord) as error:
-            self.miss(fn, f"the choice of its autotuner: {error}")
+            self._miss(fn, f"the choice of its autotuner: {error}")
             return
-        self.report.kernel(found)
+        self._report(Recording((kernel,)))
 
-    def miss(self, fn: Any, reason: str) -> None:
+    def _first(self, key: Any, kept: Any, fn: Any, describe: Callable[[], RecordedKernel]) -> _Seen:
+        with self._lock:
+            if key not in self._seen:
+                seen = _Seen(kept)
+                try:
+                    seen.recorded = describe()
+                except (
+                    _compat.compiled.NotPlain,
+                    _compat.kernel_hash.NoText,
+                    _compat.inductor_kernels.NotPrinted,
+                    CannotRecord,
+                ) as error:
+                    self._miss(fn, str(error))
+                self._seen[key] = seen
+            return self._seen[key]
+
+    def _tell(self, seen: _Seen, sizes: Mapping[str, int]) -> None:
+        if sizes and sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
+            seen.sizes.append(sizes)
+        # A process may be killed before it can say more.
+        if seen.recorded is not None:
+            self._report(seen.counted())
+
+    def _miss(self, fn: Any, reason: str) -> None:
         """Report a launch that cannot be recorded, once for each reason."""
-        name = _compat.compiled.function_of(fn).__qualname__
+        if _compat.compiled.is_jitted(fn):
+            name, location = _compat.compiled.function_of(fn).__qualname__, _location(fn)
+        else:
+            name, location = _compat.inductor_kernels.name_of(fn), LOCATION
         if (name, reason) not in self._missed:
             self._missed.add((name, reason))
-            self.report.missed(Missed(name, _location(fn), reason, _caller()))
+            self._report(Recording(missed=(Missed(name, location, reason, _caller()),)))
 
     def finish(self) -> None:
         """Report the counts of everything."""
-        self.compiled_graphs.finish()
+        # Several objects may have the same variant: each graph makes its own, and each device.
+        whole: dict[object, Recording] = {}
         for seen in [*self._seen.values()]:
             if seen.recorded is not None:
-                self.report.counts(seen.counted())
-
-    def forget(self) -> None:
-        """Start anew, as a forked process does: its parent reports what was before."""
-        self.compiled_graphs.forget()
-        self._seen.clear()
-        self._chosen.clear()
-        self._missed.clear()
-        self._lock = threading.Lock()
+                key = seen.recorded.key
+                whole[key] = whole.get(key, Recording()).joined(seen.counted())
+        for part in whole.values():
+            self._report(part)
 
 
 def _kernel(fn: Any, **found: Any) -> RecordedKernel:
-    module, _, name = name_of(_compat.compiled.function_of(fn)).rpartition(":")
+    function = _compat.compiled.function_of(fn)
+    module, _, name = name_of(function).rpartition(":")
     return RecordedKernel(
         module,
         name,
@@ -156,7 +208,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         settings=_compat.settings.current(),
         path=_import_path(),
         inside=describe(fn),
-        module_text=_compat.inductor_kernels.module_text(_compat.compiled.function_of(fn)),
+        module_text=_compat.inductor_kernels.module_text(function),
         **found,
     )
 
@@ -176,14 +228,18 @@ def _location(fn: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVariant:
+def _launched(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedKernel:
     found = compiled
     if not isinstance(found, _compat.compiled.Specialization):
         found = _compat.compiled.of_kernel(fn, compiled)
+    return _kernel(fn, variants=(_variant(found, _options(fn, kwargs)),))
+
+
+def _variant(found: _compat.compiled.Specialization, options: Mapping[str, Any]) -> RecordedVariant:
     return RecordedVariant(
         types=tuple(found.types.items()),
         constants=encode_named(found.constants),
-        options=encode_named(_options(fn, kwargs)),
+        options=encode_named(dict(sorted(options.items()))),
         arch=str(found.arch),
         ones=found.ones,
         divisible=found.divisible,
@@ -194,17 +250,13 @@ def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVaria
 def _options(fn: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of a launch that Triton takes for options: num_warps, maxnreg, ..."""
     own = {"grid", "warmup", *fn.arg_names} - _compat.served.options_of_parameters(fn)
-    return {name: value for name, value in sorted(kwargs.items()) if name not in own}
+    return {name: value for name, value in kwargs.items() if name not in own}
 
 
 def _sizes(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
-    given = {**dict(zip(fn.arg_names, args, strict=False)), **kwargs}
-    constexprs = {param.name for param in fn.params if param.is_constexpr}
-    return {
-        name: value
-        for name, value in given.items()
-        if type(value) is int and name in fn.arg_names and name not in constexprs
-    }
+    named = {**dict(zip(fn.arg_names, args, strict=False)), **kwargs}
+    free = {param.name for param in fn.params if not param.is_constexpr}
+    return {n: value for n, value in named.items() if type(value) is int and n in free}
 
 
 def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
@@ -219,9 +271,174 @@ def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
 
 
 def _caller() -> str:
-    """`file:line` of the code that launches, past Triton and opforge."""
+    """`file:line` of the code that launches, past Triton, torch and opforge."""
     frame: FrameType | None = inspect.currentframe()
-    triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-    while frame is not None and frame.f_code.co_filename.startswith((*_OWN, triton)):
+    # By module: Inductor's code is in its cache, under a name below torch.
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
         frame = frame.f_back
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# Of compiled graphs, by autotuner: the file may be gone when the kernel is launched, and templates
+# do not name theirs.
+_texts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def _launched_in_graph(tuner: Any) -> RecordedKernel:
+    kernels = _compat.inductor_kernels
+    try:
+        config = kernels.chosen(tuner)
+        if config is None:
+            raise CannotRecord("Inductor launched it without choosing a configuration")
+        obstacle = kernels.obstacle(tuner)
+        if obstacle:
+            raise CannotRecord(obstacle)
+        printed = kernels.printed(_text(tuner))
+        variant = _variant(*kernels.specialization(tuner, config))
+        hints = encode_named(kernels.size_hints(tuner))
+        choice = RecordedChoice(hints, (), encode_named(kernels.as_dict(config)), variant.arch)
+        source = kernels.source_of(printed, tuner.fn)
+    except (AttributeError, KeyError, TypeError) as error:
+        # A program that is recorded must not fail where another torch differs.
+        raise CannotRecord(
+            f"this torch's Inductor is not known: {type(error).__name__}: {error}"
+        ) from error
+    return RecordedKernel(
+        MODULE,
+        printed.name,
+        source,
+        LOCATION,
+        (variant,),
+        (choice,),
+        printed.text,
+        _compat.settings.current(),
+    )
+
+
+def _text(tuner: Any) -> str:
+    kept = _texts.get(tuner)
+    if kept is not None:
+        return kept
+    try:
+        return Path(_compat.inductor_kernels.file_of(tuner)).read_text(encoding="utf-8")
+    except OSError:
+        raise CannotRecord(
+            "its text is not in Inductor's cache; record with another TORCHINDUCTOR_CACHE_DIR"
+        ) from None
+
+
+class _State(threading.local):
+    # While an autotuner measures, its launches are not the program's.
+    measuring = False
+
+
+_state = _State()
+# Read at every launch.
+_recorders: tuple[Recorder, ...] = ()
+
+
+def start(recorder: Recorder) -> None:
+    """Let a recorder see every launch; Triton must be imported."""
+    global _recorders  # noqa: PLW0603
+    _recorders = (*_recorders, recorder)
+    _compat.advice.ask_first(_CHOSEN, patches.AUTOTUNER_CHOICES)
+    _compat.described.listen(recorder)
+    _WATCH.__enter__()
+    _await_inductor()
+
+
+@functools.cache
+def _await_inductor() -> None:
+    """Also watch what a program imports later."""
+    for module in (_HEURISTICS, COMPILING):
+        after_import(module, _refresh)
+
+
+def _refresh() -> None:
+    if _recorders:
+        _WATCH.refresh()
+
+
+def stop(recorder: Recorder) -> None:
+    global _recorders  # noqa: PLW0603
+    _recorders = tuple(r for r in _recorders if r is not recorder)
+    _WATCH.__exit__()
+    _compat.described.listen_no_more(recorder)
+    if not _recorders:
+        _compat.advice.ask_no_more(patches.AUTOTUNER_CHOICES)
+
+
+class _Chosen(_compat.advice.Adviser):
+    """Hears what autotuners choose."""
+
+    def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+        for recorder in _recorders:
+            recorder.chosen(tuner, key, config)
+
+
+_CHOSEN = _Chosen()
+
+
+def _watched() -> Iterator[patches.Replacement]:
+    """What watches launches, as far as the modules are imported."""
+    yield patches.LAUNCHES.by("run", _counted)
+    yield patches.AUTOTUNER_CHOICES.by("_bench", _unwatched)
+    if _HEURISTICS in sys.modules:
+        yield patches.INDUCTOR_LAUNCHES.by("run", _counted_in_graph)
+    if COMPILING in sys.modules:
+        yield patches.INDUCTOR_TEXTS.by("triton", _keeping_text)
+
+
+_WATCH = patches.PatchScope(_watched)
+
+
+def _counted(original: property) -> property:
+    """Triton reads `compiled.run` at every launch: a wrapper around launches would cost more."""
+    find = original.fget
+    assert find is not None
+
+    def run(self: Any) -> Any:
+        found = find(self)
+        if not _state.measuring:
+            for recorder in _recorders:
+                recorder.launched(self)
+        return found
+
+    return property(run)
+
+
+def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _state.measuring
+        _state.measuring = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _state.measuring = before
+
+    return bench
+
+
+def _counted_in_graph(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, stream: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, stream=stream, **kwargs)
+        if not kwargs.get("benchmark_run"):
+            for recorder in _recorders:
+                recorder.launched_in_graph(self, args)
+        return result
+
+    return run
+
+
+def _keeping_text(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def triton(self: Any, kernel_name: str, source_code: str, *args: Any, **kwargs: Any) -> Any:
+        def keep(tuner: Any) -> None:
+            _texts[tuner] = source_code
+
+        made = original(self, kernel_name, source_code, *args, **kwargs)
+        return _compat.inductor_kernels.when_made(made, keep)
+
+    return triton

@@ -8,37 +8,25 @@ from pathlib import Path
 
 from .. import _compat
 from ..errors import NeedsGpu, warn
-from . import watch
-from .model import Missed, RecordedKernel, Recording, refuse_unwritable
-from .recorder import Recorder
+from .model import Recording, refuse_unwritable
+from .recorder import Recorder, start, stop
 
 
 class Session:
     """What has been recorded so far, as `recording`."""
 
     def __init__(self) -> None:
-        self._kernels: dict[object, RecordedKernel] = {}
-        self._missed: list[Missed] = []
-        self.recorder = Recorder(self)
+        self._parts: dict[object, Recording] = {}
+        self._add(Recording(triton=(_compat.compiling.version(),)))
+        self.recorder = Recorder(self._add)
 
-    def kernel(self, found: RecordedKernel) -> None:
-        variants = tuple(variant.key for variant in found.variants)
-        self._kernels[found.identity, variants, repr(found.choices)] = found
-
-    counts = kernel
-
-    def missed(self, found: Missed) -> None:
-        self._missed.append(found)
+    def _add(self, part: Recording) -> None:
+        self._parts[part.subject] = part
 
     @property
     def recording(self) -> Recording:
         self.recorder.finish()
-        whole = Recording(
-            missed=tuple(self._missed), triton=(_compat.compiling.version(),), processes=1
-        )
-        for kernel in self._kernels.values():
-            whole = whole.joined(Recording((kernel,)))
-        return whole
+        return Recording.of_process(self._parts.values())
 
     def __repr__(self) -> str:
         return f"<recording: {self.recording}>"
@@ -59,7 +47,7 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
     if path is not None:
         refuse_unwritable(path)
     session = Session()
-    watch.start(session.recorder)
+    start(session.recorder)
     try:
         yield session
     except Exception as error:
@@ -71,7 +59,7 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
             fix="record on a GPU, or pass the value as an argument",
         ) from error
     finally:
-        watch.stop(session.recorder)
+        stop(session.recorder)
         unsaved = session.recording.save_unless_empty(path) if path is not None else ""
         if unsaved:
             warn(f"nothing was recorded, so {unsaved}")

@@ -14,8 +14,7 @@ from ..native.library.manifest_reader import Manifest, ManifestOp, reading
 from ..native.library.shared_library import refuse_other_format
 from ..recording.constants import show
 from ..serving import manifest as served_manifests
-from ..serving.kinds import DESCRIPTOR
-from ..serving.manifest import ServedImage, ServedInstance, ServedKernel, ServedVariant
+from ..serving.manifest import DESCRIPTOR, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from .model import (
     LIBRARY,
     SERVED,

@@ -1,14 +1,17 @@
-"""Builds the kernels of a recording into a folder that `opforge.serve` opens."""
+"""Builds the kernels of a recording, and the C that serves them, into a folder."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +21,17 @@ from ..arch_names import parse_archs
 from ..errors import BuildFailed, NotFound, last_line
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.publish import Written, check_writable, write_output
+from ..native.artifacts.toolchain import compile_extension
 from ..native.ir.kernel_request import Requests, want
 from ..native.ir.program import Image
 from ..native.kernels.compile import compile_all
-from ..native.kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
+from ..native.kernels.image_cache import USER_CACHE, Cache, remote_cache
 from ..native.kernels.progress import Progress
 from ..notebook import counted, size
 from ..recording.model import Recording
-from .extension.compile import build_extension
 from .find import recorded_archs, target_of
 from .manifest import (
+    EXTENSION,
     NAME,
     Manifest,
     ServedImage,
@@ -43,10 +47,18 @@ from .plan import (
     ServedPlan,
     in_order,
     most_specialized_first,
+    parse_widening,
     plan,
     root,
 )
-from .widen import Widening
+
+# CPython's limited API: a module for 3.10 is one for every later version.
+_FLAGS = ("-DPy_LIMITED_API=0x030A0000",)
+# What the extension shares with native libraries.
+_RUNTIME = (
+    "arch.c", "arithmetic.h", "device.c", "driver.c", "driver.h", "driver_cuda.c", "driver_hip.c",
+    "include/opforge/abi.h", "launcher.c", "message.c", "runtime.h", "tensor_map.c",
+)  # fmt: skip
 
 Images = Mapping[tuple[str, Arch], Image]
 
@@ -73,7 +85,19 @@ class Built:
 
     def weights(self) -> list[str]:
         """A line per kernel: its bytes on each architecture."""
-        return [_weight(kernel, self.manifest.archs) for kernel in self.manifest.kernels]
+        return [
+            f"  {kernel.name}: {counted(sum(len(i.variants) for i in kernel.instances), 'variant')}"
+            f", {', '.join(self._sizes(kernel))}"
+            for kernel in self.manifest.kernels
+        ]
+
+    def _sizes(self, kernel: ServedKernel) -> list[str]:
+        # Instances may share images.
+        images = {i.file: i for one in kernel.instances for v in one.variants for i in v.images}
+        return [
+            f"{size(sum(i.size for i in images.values() if i.arch == arch))} for {arch}"
+            for arch in self.manifest.archs
+        ]
 
 
 def build(
@@ -81,7 +105,7 @@ def build(
     output: str | Path,
     *,
     archs: str | int | Iterable[str | int] = (),
-    widenings: Sequence[Widening] = (),
+    widen: Iterable[str] = (),
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
@@ -91,24 +115,30 @@ def build(
 ) -> Built:
     """Compile what was recorded, and general variants of it, into `output`.
 
-    Without `archs`, for the GPUs that it was recorded on.
+    Without `archs`, for the GPUs that it was recorded on. `widen` is as of the command.
     """
     check_writable(output)
     remote = None if cache is None else remote_cache()
     numbers = parse_archs(archs or recorded_archs(recording) or "sm_90")
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording), watching_imports() as imported:
-        made = plan(recording, widenings)
-    _refuse_nothing(made)
-    images = _compiled(
-        made,
-        numbers,
+        made = plan(recording, [parse_widening(text) for text in widen])
+    if not any(made.variants()):
+        raise NotFound(
+            "there is nothing to build",
+            found="; ".join(made.notes) or "a recording without kernels",
+            fix="record a run that launches kernels which can be served",
+        )
+    compile_images = functools.partial(
+        compile_all,
         executor=executor,
         jobs=jobs,
         cache=cache,
         remote=remote,
+        full_paths=False,
         progress=progress,
     )
+    images = _compiled(made, numbers, compile_images)
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
     with tempfile.TemporaryDirectory(prefix="opforge-serve-") as folder:
@@ -119,23 +149,14 @@ def build(
     manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels, settings)
     contents[NAME] = manifest.to_json().encode()
     read = imported | unknown(_lacking(recording, made))
-    sources = {*_sources(recording), *_used(made), *map(str, files)}
-    stamp = make(output, arguments or {}, read, sources)
+    sources = {file for file in _sources(recording, made) if Path(file).is_file()}
+    stamp = make(output, arguments or {}, read, sources | {*map(str, files)})
     written = write_output(output, contents, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
 
 
-def _refuse_nothing(made: ServedPlan) -> None:
-    if not any(True for _ in made.variants()):
-        raise NotFound(
-            "there is nothing to build",
-            found="; ".join(made.notes) or "a recording without kernels",
-            fix="record a run that launches kernels which can be served",
-        )
-
-
-def _sources(recording: Recording) -> set[str]:
-    """The files of the kernels, and of everything that their packages have imported."""
+def _sources(recording: Recording, made: ServedPlan) -> set[str]:
+    """The files of the kernels, and of everything that their packages import and that they use."""
     tops = {kernel.module.partition(".")[0] for kernel in recording.kernels}
     files = {
         getattr(module, "__file__", None) or ""
@@ -143,13 +164,8 @@ def _sources(recording: Recording) -> set[str]:
         if name.partition(".")[0] in tops
     }
     files |= {kernel.location.rpartition(":")[0] for kernel in recording.kernels}
-    return {file for file in files if file.endswith(".py") and Path(file).is_file()}
-
-
-def _used(made: ServedPlan) -> set[str]:
-    """The files of everything that kernels call, and of the constants that they use."""
-    hashes = [_compat.kernel_hash.hash_or_unique(kernel.fn) for kernel in made.kernels]
-    return {file for hashed in hashes for file in hashed.files if Path(file).is_file()}
+    used = [_compat.kernel_hash.hash_or_unique(kernel.fn).files for kernel in made.kernels]
+    return {file for file in files if file.endswith(".py")}.union(*used)
 
 
 def _lacking(recording: Recording, made: ServedPlan) -> list[str]:
@@ -160,32 +176,13 @@ def _lacking(recording: Recording, made: ServedPlan) -> list[str]:
 
 
 def _compiled(
-    made: ServedPlan,
-    archs: tuple[Arch, ...],
-    *,
-    executor: Executor | None,
-    jobs: int | None,
-    cache: Cache | None,
-    remote: RemoteCache | None,
-    progress: Progress | None,
+    made: ServedPlan, archs: tuple[Arch, ...], compile_images: Callable[..., Images]
 ) -> Images:
     requests: Requests = {}
     for variant in made.variants():
         want(requests, variant.request, archs)
-
-    def compiled() -> Images:
-        return compile_all(
-            requests.values(),
-            executor=executor,
-            jobs=jobs,
-            cache=cache,
-            remote=remote,
-            full_paths=False,
-            progress=progress,
-        )
-
     try:
-        return compiled()
+        return compile_images(requests.values())
     except BuildFailed as error:
         # The others are worth building: what lacks is Triton's, or an error in strict mode.
         for key, arch in error.failed:
@@ -194,35 +191,32 @@ def _compiled(
         if not any(left for _, left in requests.values()):
             raise
         made.notes += _lost(made, error.failed)
-        return compiled()
+        return compile_images(requests.values())
 
 
-def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> list[str]:
+def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> Iterator[str]:
     """A note per kernel, architectures and error, of the variants that do not compile."""
     alike: dict[tuple[str, str, str], list[PlannedVariant]] = {}
     for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
-        archs = [arch for key, arch in failed if key == variant.request.key]
+        key = variant.request.key
+        archs = [arch for of, arch in failed if of == key]
         if archs:
-            why = last_line(failed[variant.request.key, archs[0]])
+            why = last_line(failed[key, archs[0]])
             shown = ", ".join(map(str, archs))
             alike.setdefault((variant.request.name, shown, why), []).append(variant)
-    return [_not_built(variants, archs, why) for (_, archs, why), variants in alike.items()]
-
-
-def _not_built(variants: list[PlannedVariant], archs: str, why: str) -> str:
-    first, *others = variants
-    verb = "is" if len(others) == 1 else "are"
-    more = f", nor {verb} {counted(len(others), 'other variant')} of it" if others else ""
-    # Without the general ones, only what was recorded is covered.
-    sizes = ", so not all sizes are covered" if first.is_general else ""
-    return f"{first.request} is not built for {archs}{more}{sizes}: {why}"
+    for (_, built_for, why), (first, *others) in alike.items():
+        verb = "is" if len(others) == 1 else "are"
+        more = f", nor {verb} {counted(len(others), 'other variant')} of it" if others else ""
+        # Without the general ones, only what was recorded is covered.
+        sizes = ", so not all sizes are covered" if first.is_general else ""
+        yield f"{first.request} is not built for {built_for}{more}{sizes}: {why}"
 
 
 def _kernel(
     kernel: PlannedKernel, archs: tuple[Arch, ...], images: Images, files: dict[str, bytes]
 ) -> ServedKernel:
     recorded = kernel.recorded
-    made = [_instance(one, kernel.fn, archs, images, files) for one in kernel.instances]
+    made = [_instance(one, kernel.fn, archs, images, files) for one in kernel.instances.values()]
     instances = [instance for instance in made if instance.variants]
     return ServedKernel(
         recorded.module,
@@ -289,9 +283,27 @@ def _image(
     )
 
 
-def _weight(kernel: ServedKernel, archs: tuple[Arch, ...]) -> str:
-    images = {i.file: i for one in kernel.instances for v in one.variants for i in v.images}
-    sizes = {arch: sum(i.size for i in images.values() if i.arch == arch) for arch in archs}
-    shown = ", ".join(f"{size(total)} for {a}" for a, total in sizes.items())
-    variants = sum(len(instance.variants) for instance in kernel.instances)
-    return f"  {kernel.name}: {counted(variants, 'variant')}, {shown}"
+def build_extension(folder: Path) -> Path:
+    """Compile `folder/_opforge_served.abi3.so`, for CPython 3.10 and later."""
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").is_file():
+        raise BuildFailed(
+            "Python.h, which the extension that serves launches is compiled with, is not installed",
+            found=f"no {headers / 'Python.h'}",
+            fix="install Python's headers (`apt install python3-dev`, `dnf install python3-devel`),"
+            " or build with a Python that has them, such as conda's or uv's",
+        )
+    output = folder / f"{EXTENSION}.abi3.so"
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as sources:
+        for name, content in extension_sources().items():
+            Path(sources, name).write_bytes(content)
+        compile_extension(Path(sources), output, headers, flags=_FLAGS)
+    return output
+
+
+def extension_sources() -> dict[str, bytes]:
+    """The extension's own files, and those of the native runtime that it shares."""
+    own = resources.files("opforge.serving").joinpath("extension").iterdir()
+    runtime = resources.files("opforge.native").joinpath("runtime")
+    shared = (runtime.joinpath(*name.split("/")) for name in _RUNTIME)
+    return {file.name: file.read_bytes() for file in [*own, *shared]}

@@ -15,7 +15,6 @@ from ..programs import run_program
 from ..recording.command import joined, listing
 from ..recording.model import refuse_place
 from . import manifest
-from .widen import parse_widening
 
 # What only libraries of operators have.
 _OTHERS = (
@@ -51,11 +50,11 @@ def serve(
         variables[environment.SERVE_TUNE_MISSING.name] = "1"
     if counts is None:
         return run_program(command, variables)
+    from .report import joined as counted
+
     refuse_place(counts)
     with tempfile.TemporaryDirectory(prefix="opforge-serve-") as place:
         status = run_program(command, {**variables, environment.SERVE_COUNTS.name: place})
-        from .counts import joined as counted
-
         Path(counts).write_text(counted(Path(place)).to_json(), encoding="utf-8")
     return status
 
@@ -95,7 +94,7 @@ def run(
             joined(targets),
             output,
             archs=archs,
-            widenings=[parse_widening(text) for text in widen],
+            widen=widen,
             jobs=jobs,
             executor=executor,
             progress=progress,
@@ -114,7 +113,7 @@ def rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) -
         joined(sources),
         output,
         archs=arguments["archs"],
-        widenings=[parse_widening(text) for text in arguments["widen"]],
+        widen=arguments["widen"],
         cache=None,
         files=[Path(source) for source in sources],
         arguments=arguments,

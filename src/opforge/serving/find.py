@@ -1,4 +1,7 @@
-"""Finds the kernels of a recording again, and sees that they are the same."""
+"""Finds the kernels of a recording again, and sees that they are the same.
+
+It imports what the recording names, scripts among it, without being ended or misread by it.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,20 @@ import contextlib
 import functools
 import importlib
 import linecache
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _compat
+from .._compat import patches
 from ..cli_targets import locate
 from ..errors import NotFound, OpforgeError
 from ..gpu_target import gpu_of
 from ..recording.constants import CannotRecord
-from ..recording.inside import restore
-from ..recording.model import Inside, RecordedKernel, Recording
-from .importing import as_a_module, importable_from
+from ..recording.model import Inside, RecordedKernel, Recording, restore
 
 _AGAIN = "record again with `opforge record`"
 # How deep modules keep kernels in lists and dicts.
@@ -83,14 +86,34 @@ def _printed(kernel: RecordedKernel) -> Any:
             found=f"{type(error).__name__}: {error}",
             fix="build where the recorded program runs, with its packages",
         ) from error
-    found = _hashed(kernel.name, lambda: _compat.inductor_kernels.source_of(printed, fn))
-    if found != kernel.source:
+    hashed = functools.partial(_compat.inductor_kernels.source_of, printed)
+    return _same(kernel.name, kernel.source, kernel.location, [fn], hashed)
+
+
+def _same(
+    name: str,
+    source: str,
+    location: str,
+    kernels: Iterable[Any],
+    hashed: Callable[[Any], str] | None = None,
+) -> Any:
+    """The one of some kernels that still has the recorded source; raises `NotFound`."""
+    try:
+        for kernel in kernels:
+            if (hashed or _compat.kernel_hash.digest)(kernel) == source:
+                return kernel
+    except _compat.kernel_hash.NoText as error:
         raise NotFound(
-            f"{kernel.name}, which Inductor printed, is not the kernel that was recorded: "
-            "something that it uses has been edited",
-            fix="record again with `opforge record`",
-        )
-    return fn
+            f"{name} may not be the kernel that was recorded: {error}",
+            location=location or None,
+            fix="use a number, or another constant, in its place",
+        ) from None
+    raise NotFound(
+        f"{name} is not the kernel that was recorded: it, or something that it uses, has been "
+        "edited",
+        location=location or None,
+        fix=_AGAIN,
+    )
 
 
 def _made_again(name: str, source: str, location: str, inside: Inside) -> Any:
@@ -100,16 +123,9 @@ def _made_again(name: str, source: str, location: str, inside: Inside) -> Any:
     path = [part for part in name.rpartition(":")[2].split(".") if part != "<locals>"]
     codes = [c for c in _codes(module, file, path) if {*c.co_freevars} == {*dict(inside.closure)}]
     # A function may define several of one name.
-    for code in sorted(codes, key=lambda code: str(code.co_firstlineno) != line):
-        kernel = _of_code(name, code, module, inside)
-        if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
-            return kernel
-    raise NotFound(
-        f"{name} is not the kernel that was recorded: the function that makes it, or something "
-        "that it uses, has been edited",
-        location=location,
-        fix=_AGAIN,
-    )
+    codes.sort(key=lambda code: str(code.co_firstlineno) != line)
+    kernels = (_of_code(name, code, module, inside) for code in codes)
+    return _same(name, source, location, kernels)
 
 
 def _codes(module: ModuleType, file: str, path: list[str]) -> list[CodeType]:
@@ -145,58 +161,23 @@ def _of_code(name: str, code: CodeType, module: ModuleType, inside: Inside) -> A
     )
 
 
-def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
-    try:
-        return made()
-    except _compat.kernel_hash.NoText as error:
-        raise NotFound(
-            f"{name} may not be the kernel that was recorded: {error}",
-            location=location or None,
-            fix="use a number, or another constant, in its place",
-        ) from None
-
-
 def find_function(name: str, source: str, location: str = "", text: str = "") -> Any:
     """A jitted function by `module:qualified.name`, if it still has the recorded source.
 
     `text` is that of its module, where that is in no file.
     """
-    home, _, path = name.rpartition(":")
-    if "<locals>" in path:
-        raise NotFound(
-            f"{path} is made inside a function, where a build cannot find it",
-            location=location or home,
-            fix="define the kernel at the top of its module",
-        )
+    path = name.rpartition(":")[2]
     module = _module(name, location, text)
     named = _attribute(module, path)
-    # Packages have wrappers of their own around Triton's.
-    kernels = [k for k in (_compat.kernels.innermost(named),) if _compat.compiled.is_jitted(k)]
-    kernels += _kept(module, path)
-    for kernel in kernels:
-        location = _compat.kernels.kernel_location(kernel)
-        if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
-            return kernel
-    if not kernels and named is None:
+    kernels = [*_jitted([named]), *_kept(module, path)]
+    if not kernels:
         raise NotFound(
             f"{name} was recorded, but cannot be found in its module",
+            found=None if named is None else f"a {type(named).__name__}",
             location=location or None,
             fix="keep the kernel in a variable of the module, or record again",
         )
-    if not kernels:
-        raise NotFound(
-            f"{name} is not a @triton.jit function",
-            found=f"a {type(named).__name__}",
-            location=location or None,
-            fix="keep the kernel in a variable of the module; under TRITON_INTERPRET=1 nothing can "
-            "be built",
-        )
-    raise NotFound(
-        f"{name} is not the kernel that was recorded: it, or something that it uses, has been "
-        "edited",
-        location=_compat.kernels.kernel_location(kernels[0]),
-        fix=_AGAIN,
-    )
+    return _same(name, source, _compat.kernels.kernel_location(kernels[0]), kernels)
 
 
 def _kept(module: ModuleType, path: str) -> list[Any]:
@@ -204,9 +185,14 @@ def _kept(module: ModuleType, path: str) -> list[Any]:
     values = [*vars(module).values()]
     for _ in range(_NESTED):
         values += [item for value in values for item in _items(value)]
-    found = [_compat.kernels.innermost(value) for value in values]
-    jitted = {id(k): k for k in found if _compat.compiled.is_jitted(k)}
-    return [k for k in jitted.values() if _compat.compiled.function_of(k).__qualname__ == path]
+    kernels = {id(kernel): kernel for kernel in _jitted(values)}.values()
+    return [k for k in kernels if _compat.compiled.function_of(k).__qualname__ == path]
+
+
+def _jitted(values: list[Any]) -> list[Any]:
+    # Packages have wrappers of their own around Triton's.
+    innermost = map(_compat.kernels.innermost, values)
+    return [kernel for kernel in innermost if _compat.compiled.is_jitted(kernel)]
 
 
 def _items(value: Any) -> list[Any]:
@@ -233,7 +219,7 @@ def _module(name: str, location: str, text: str = "") -> ModuleType:
     """The module of `module:name`, or of `path/to/script.py:name`, or with a text."""
     home = name.rpartition(":")[0]
     try:
-        with as_a_module(home), _compat.fakes.in_place_of_a_gpu():
+        with _as_a_module(home), _compat.fakes.in_place_of_a_gpu():
             if text:
                 file = location.rpartition(":")[0]
                 return _compat.inductor_kernels.loaded_module(file, text)
@@ -260,6 +246,39 @@ def _told(error: BaseException) -> str:
         if error.__cause__ is None:
             return error.what
         error = error.__cause__
-    if isinstance(error, SystemExit):
-        return f"it called sys.exit({error.code!r})"
-    return f"{type(error).__name__}: {error}"
+    name = "sys.exit" if isinstance(error, SystemExit) else type(error).__name__
+    return f"{name}: {error}"
+
+
+class Exited(BaseException):
+    """Imported code has called `os._exit`; passed on, a build would end as if it had worked."""
+
+
+@contextlib.contextmanager
+def importable_from(folders: Sequence[str]) -> Iterator[None]:
+    """While code is imported: also from these folders."""
+    added = [folder for folder in folders if folder not in sys.path]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for folder in added:
+            # The code may have changed the list itself.
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
+
+
+@contextlib.contextmanager
+def _as_a_module(name: str) -> Iterator[None]:
+    """While code is imported: with arguments of its own, and no way to end this process."""
+    here = os.getpid()
+    leave = os._exit
+
+    def exit_(status: int) -> NoReturn:
+        # What the code forks may end.
+        if os.getpid() != here:
+            leave(status)
+        raise Exited(f"it called os._exit({status})")
+
+    with patches.FOUND_EXIT.on(os, _exit=exit_), patches.FOUND_ARGUMENTS.on(sys, argv=[name]):
+        yield

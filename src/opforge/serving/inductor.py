@@ -8,44 +8,30 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import _compat
 from .._compat import patches
 from ..errors import NotServed, warn
-from ..recording.choice import RecordedChoice
-from ..recording.constants import CannotRecord, encode, show
-from ..recording.inductor_names import COMPILING, LOCATION, MODULE
+from ..recording.constants import (
+    COMPILING,
+    LOCATION,
+    MODULE,
+    CannotRecord,
+    RecordedChoice,
+    encode,
+    show,
+)
 from .gaps import COVER
-from .kinds import DESCRIPTOR, kind_of
-from .manifest import Manifest, ServedInstance, ServedKernel, ServedVariant
-
-
-class Server(Protocol):
-    """What serves a folder."""
-
-    folder: Path
-    manifest: Manifest
-    strict: bool
-    tune_missing: bool
-    extension: Any
-    served: dict[str, Counted]
-    handed_over: Counter[tuple[str, str]]
-
-    def configure(self) -> None: ...
-
-    def set_otherwise(self) -> str: ...
-
-    def image(self, variant: ServedVariant) -> Any: ...
+from .manifest import DESCRIPTOR, ServedInstance, ServedKernel, ServedVariant, kind_of
+from .served_folder import Counted, ServedFolder
 
 
 class CompiledGraphs:
     """What a folder has of compiled graphs; `kernel` is asked for each text."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServedFolder) -> None:
         self._server = server
         self._known: dict[str, list[ServedKernel]] = {}
         for kernel in server.manifest.kernels:
@@ -57,51 +43,44 @@ class CompiledGraphs:
         kernels = _compat.inductor_kernels
         if _compat.settings.is_interpreted():
             return None
+        own = name
         try:
             printed = kernels.printed(text)
-        except kernels.NotPrinted as error:
-            self._hand_over(name, str(error))
-            return None
-        try:
+            own = printed.name
             return self._served(name, text, printed)
-        except _NotHere as error:
-            self._hand_over(printed.name, str(error))
+        except (
+            _NotHere,
+            kernels.NotPrinted,
+            _compat.kernel_hash.NoText,
+            _compat.compiled.NotPlain,
+            CannotRecord,
+        ) as error:
+            self._hand_over(own, str(error))
             return None
 
     def _served(self, name: str, text: str, printed: _compat.inductor_kernels.Printed) -> Any:
-        kernels = _compat.inductor_kernels
+        server, kernels = self._server, _compat.inductor_kernels
         known = self._known.get(printed.source)
         if known is None:
-            raise _NotHere(self._absent(printed.name))
+            others = (kernel for known in self._known.values() for kernel in known)
+            if any(kernel.name == printed.name for kernel in others):
+                raise _NotHere(f"{server.folder} has {printed.name} with a different text")
+            raise _NotHere(f"{printed.name} is not in {server.folder}")
         tuner = kernels.autotuner(name, text)
-        found = self._same(known, printed, tuner)
-        obstacle = self._server.set_otherwise() or kernels.obstacle(tuner)
+        source = kernels.source_of(printed, tuner.fn)
+        kernel = next((kernel for kernel in known if kernel.source == source), None)
+        if kernel is None:
+            raise _NotHere(
+                f"{server.folder} was built when something that {printed.name} uses was another"
+            )
+        obstacle = server.set_otherwise() or kernels.obstacle(tuner)
         if obstacle:
             raise _NotHere(obstacle)
-        config, instance = self._fitting(tuner, found)
-        self._server.configure()
+        config, instance = self._fitting(tuner, kernel)
+        server.configure()
         made = self._made(printed.name, tuner, instance)
-        kernels.serve(tuner, config, made.bind, f"opforge-{found.source}")
+        kernels.serve(tuner, config, made.bind, f"opforge-{source}")
         return tuner
-
-    def _same(
-        self, known: list[ServedKernel], printed: _compat.inductor_kernels.Printed, tuner: Any
-    ) -> ServedKernel:
-        try:
-            source = _compat.inductor_kernels.source_of(printed, tuner.fn)
-        except _compat.kernel_hash.NoText as error:
-            raise _NotHere(str(error)) from None
-        for kernel in known:
-            if kernel.source == source:
-                return kernel
-        raise _NotHere(
-            f"{self._server.folder} was built when something that {printed.name} uses was another"
-        )
-
-    def _absent(self, name: str) -> str:
-        if any(kernel.name == name for known in self._known.values() for kernel in known):
-            return f"{self._server.folder} has {name} with a different text"
-        return f"{name} is not in {self._server.folder}"
 
     def _fitting(self, tuner: Any, kernel: ServedKernel) -> tuple[Any, ServedInstance]:
         """The recorded configuration for the nearest sizes, and what was built for it."""
@@ -109,10 +88,7 @@ class CompiledGraphs:
         missing = "no configuration was recorded that its autotuner has"
         for choice in self._nearest(tuner, kernel):
             config = kernels.as_config(dict(choice.config))
-            try:
-                asked, types = _asked(tuner, config)
-            except (_compat.compiled.NotPlain, CannotRecord) as error:
-                raise _NotHere(str(error)) from None
+            asked, types = _asked(tuner, config)
             for instance in kernel.instances:
                 if _told(dict(instance.constants), dict(instance.options)) == asked:
                     fitting = tuple(v for v in instance.variants if _fits(instance, v, types))
@@ -174,17 +150,6 @@ class CompiledGraphs:
 
 class _NotHere(Exception):
     """Why the folder does not serve a kernel."""
-
-
-class Counted:
-    """Kernels of one name: each compiled graph has its own, and so has each source."""
-
-    def __init__(self) -> None:
-        self.kernels: list[Any] = []
-
-    def counts(self) -> dict[str, int]:
-        each = [kernel.counts() for kernel in self.kernels]
-        return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
 
 
 def _asked(tuner: Any, config: Any) -> tuple[str, list[str]]:

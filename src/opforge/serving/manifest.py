@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..arch import Arch
 from ..errors import NotServable
-from ..recording.choice import RecordedChoice
+from ..recording.constants import RecordedChoice
 from ..records import BadField, Codecs, as_text
 
 # Another one wherever the extension or what it is given changes.
@@ -19,7 +19,22 @@ FORMAT = 8
 NAME = "manifest.json"
 # The module of the C extension; its file adds `.abi3.so`.
 EXTENSION = "_opforge_served"
-_FIX = "build it again with `opforge build launches.json`"
+AGAIN = "build it again with `opforge build launches.json`"
+
+# Types of integers and of other numbers that a launch of the JIT has.
+INTEGERS = ("i32", "i64", "u64")
+OTHERS = ("fp32", "u1")
+# Those that it has by an annotation alone, but Inductor's launches have anyway.
+PRINTED = ("i8", "i16", "u8", "u16", "u32", "fp64")
+# How a variant takes a tensor descriptor, whose kind is Triton's type: "tensordesc<fp16[64, 32]>".
+DESCRIPTOR = "d"
+
+
+def kind_of(type_name: str) -> str:
+    """`"i64"` -> `"int"`: what tells instances apart; pointers and others as they are."""
+    if type_name == "fp64":
+        return "fp32"
+    return "int" if type_name in (*INTEGERS, *PRINTED) else type_name
 
 
 class ServedMap(NamedTuple):
@@ -128,6 +143,10 @@ def read(folder: Path, text: bytes | None = None) -> Manifest:
     path = folder / NAME
     try:
         content = json.loads(path.read_bytes() if text is None else text)
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise BadField(f"is {found!r}, but this opforge reads {FORMAT}", "format")
+        manifest: Manifest = _CODECS.of(Manifest).read(content)
     except OSError as error:
         if any(folder.glob(f"share/*/{NAME}")):
             raise NotServable(
@@ -136,15 +155,7 @@ def read(folder: Path, text: bytes | None = None) -> Manifest:
                 "record it: `opforge record -o launches.json -- python program.py`, then "
                 "`opforge build launches.json`",
             ) from None
-        raise NotServable(f"{folder} has no {NAME}: {error.strerror}", fix=_FIX) from None
+        raise NotServable(f"{folder} has no {NAME}: {error.strerror}", fix=AGAIN) from None
     except (ValueError, RecursionError) as error:
-        raise NotServable(f"{path} is not JSON: {error}", fix=_FIX) from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        said = f"format {found!r}, but this opforge reads {FORMAT}"
-        raise NotServable(f"{path} cannot be read", found=said, fix=_FIX)
-    try:
-        manifest: Manifest = _CODECS.of(Manifest).read(content)
-    except BadField as error:
-        raise NotServable(f"{path} cannot be read", found=str(error), fix=_FIX) from None
+        raise NotServable(f"{path} cannot be read", found=str(error), fix=AGAIN) from None
     return manifest

@@ -11,24 +11,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _compat
-from ..errors import NotFound, NotServable, OpforgeError
+from ..errors import BadOption, NotFound, OpforgeError
 from ..native.ir.kernel_request import Request
-from ..recording.constants import CannotRecord, ConstantChanged, decode, show
+from ..recording.constants import CannotRecord, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
-from .find import find, find_constant
+from .find import find, find_constant, importable_from
 from .gaps import undeclared
-from .importing import importable_from
-from .kinds import DESCRIPTOR, INTEGERS, MOST_DESCRIPTORS, OTHERS, PRINTED, kind_of
-from .widen import Widening
+from .manifest import DESCRIPTOR, INTEGERS, OTHERS, PRINTED, kind_of
 
 _LONGEST = 128
-# Elements of a block in Triton.
-_LARGEST = 1 << 20
+# Up to the elements of a block in Triton.
+_POWERS = tuple(1 << power for power in range(21))
+# 1 and 2 are often flags.
+_FLAG = 2
+_WIDENING = re.compile(r"(?P<kernel>[\w.:]+):(?P<constant>\w+)=(?P<values>[\d.,]+)")
 # Mixes of widths for one instance; beyond, only those that were seen and their neighbours.
 _MIXES = 16
 
@@ -59,7 +61,59 @@ class PlannedKernel:
 
     recorded: RecordedKernel
     fn: Any
-    instances: list[PlannedInstance] = field(default_factory=list)
+    instances: dict[str, PlannedInstance] = field(default_factory=dict)
+
+    def add(self, variant: RecordedVariant) -> None:
+        kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
+        if not self.recorded.text:
+            told = _compat.served.told_options(self.fn, dict(variant.options))
+            variant = dataclasses.replace(variant, options=tuple(sorted(told.items())))
+        instance = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
+        # By text: 1, True and 1.0 are different constants.
+        instance = self.instances.setdefault(repr(instance), instance)
+        instance.seen.append(variant)
+        self._take(instance, variant)
+
+    def generalize(self, instance: PlannedInstance) -> None:
+        """Add variants that assume nothing but widths."""
+        first, seen = instance.seen[0], [dict(variant.types) for variant in instance.seen]
+        free = {param.name for param in self.fn.params if not param.annotation_type}
+        numbers = [name for name, kind in first.types if kind in INTEGERS and root(name) in free]
+        general = [
+            seen[0] | dict(zip(numbers, mix, strict=True))
+            for mix in _mixes([tuple(types[n] for n in numbers) for types in seen])
+        ]
+        # Inductor decides the width of integers, and prints other code for another.
+        for types in seen if self.recorded.text else general:
+            plain = dataclasses.replace(first, types=(*types.items(),), ones=(), divisible=())
+            self._take(instance, plain, is_general=True)
+
+    def _take(
+        self, instance: PlannedInstance, variant: RecordedVariant, *, is_general: bool = False
+    ) -> None:
+        types = tuple(_assumed(name, kind, variant) for name, kind in variant.types)
+        if is_general or types not in instance.variants:
+            request = self._request(variant)
+            instance.variants[types] = PlannedVariant(types, request, is_general)
+
+    def _request(self, variant: RecordedVariant) -> Request:
+        recorded, types = self.recorded, dict(variant.types)
+        values = {name: _decoded(recorded, name, value) for name, value in variant.constants}
+        values |= dict.fromkeys(variant.ones, 1)
+        options = [(n, _decoded(recorded, n, v)) for n, v in variant.options if v is not None]
+        order = in_order(self.fn, {**types, **values})
+        return Request(
+            fn=self.fn,
+            # It begins the name of a file, and Inductor's names list all that is fused.
+            name=_compat.kernels.kernel_name(self.fn)[:_LONGEST],
+            location=recorded.location,
+            qualified_name=f"{recorded.module}.{recorded.name}",
+            source=recorded.source,
+            signature=tuple((n, "constexpr" if n in values else types[n]) for n in order),
+            constants=tuple((n, values[n]) for n in order if n in values),
+            divisible=tuple(i for i, n in enumerate(order) if n in variant.divisible),
+            options=tuple(options),
+        )
 
 
 @dataclass
@@ -71,7 +125,7 @@ class ServedPlan:
 
     def variants(self) -> Iterator[PlannedVariant]:
         for kernel in self.kernels:
-            for instance in kernel.instances:
+            for instance in kernel.instances.values():
                 yield from instance.variants.values()
 
 
@@ -88,11 +142,11 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
             failed.append(error)
             made.notes.append(f"{recorded.name} is not built, and so not served: {error}")
             continue
-        _refuse_others_names(recorded, fn)
-        kernel = PlannedKernel(recorded, fn, _instances(recorded, fn, widenings, made.notes))
-        if not widenings and not recorded.text:
-            made.notes += [w for w in (_proposal(kernel),) if w]
+        kernel = PlannedKernel(recorded, fn)
         made.kernels.append(kernel)
+        made.notes += _fill(kernel, widenings)
+        if not widenings and not recorded.text:
+            made.notes += _proposal(kernel)
     for widening in widenings:
         widening.refuse_unused(recording)
     if failed and not made.kernels:
@@ -112,70 +166,35 @@ def _find_once(recorded: RecordedKernel, broken: dict[str, OpforgeError]) -> Any
         raise
 
 
-def _instances(
-    recorded: RecordedKernel, fn: Any, widenings: Sequence[Widening], notes: list[str]
-) -> list[PlannedInstance]:
-    instances: dict[str, PlannedInstance] = {}
-    for variant in recorded.variants:
-        odd = (
-            _unserved(recorded, variant)
-            or _undeclared(fn, variant)
-            or _lost_constant(recorded, variant)
-        )
+def _fill(kernel: PlannedKernel, widenings: Sequence[Widening]) -> Iterator[str]:
+    """Add the instances of a kernel; why some launches of it are not served."""
+    for variant in kernel.recorded.variants:
+        odd = _unserved(kernel.recorded, kernel.fn, variant)
         if odd:
-            notes.append(f"{recorded.name} is not served where {odd}")
+            yield f"{kernel.recorded.name} is not served where {odd}"
             continue
-        for tuned in _tuned(recorded, variant):
-            for widened in _widened(recorded, tuned, widenings):
-                _add(instances, recorded, fn, widened)
-    for instance in instances.values():
-        _generalize(instance, recorded, fn)
-    return [*instances.values()]
+        for tuned in _tuned(kernel.recorded, variant):
+            for widened in _widened(kernel.recorded, tuned, widenings):
+                kernel.add(widened)
+    for instance in kernel.instances.values():
+        kernel.generalize(instance)
 
 
-def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
-    """Raise if a recording, which anybody may edit, does not describe the kernel's parameters."""
-    names = {param.name for param in fn.params}
-    for variant in recorded.variants:
-        described = {name for name, _ in (*variant.types, *variant.constants)}
-        assumed = {*variant.ones, *variant.divisible}
-        described = {root(name) for name in described}
-        odd = sorted(described ^ names) or sorted(assumed - {name for name, _ in variant.types})
-        if odd:
-            raise NotServable(
-                f"the recording does not fit {recorded.name}", found=f"its variant has {odd[0]!r}"
-                if odd[0] not in names else f"nothing about {odd[0]!r}",
-                location=recorded.location, fix="record again with `opforge record`",
-            )  # fmt: skip
-
-
-def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
-    known = (*INTEGERS, *OTHERS, *(PRINTED if kernel.text else ()))
+def _unserved(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> str:
+    """Where launches of a variant cannot be served; empty if they can."""
+    known = (*INTEGERS, *OTHERS, *(PRINTED if recorded.text else ()))
     for name, kind in variant.types:
         if not kind.startswith("*") and kind not in known and not _compat.tma.rank(kind):
-            return f"{name} is {'passed' if kernel.text else 'annotated'} as {kind}"
-    described = sum(_compat.tma.rank(kind) > 0 for _, kind in variant.types)
-    if described > MOST_DESCRIPTORS:
-        return f"it takes {described} tensor descriptors; the most are {MOST_DESCRIPTORS}"
-    return ""
-
-
-def _undeclared(fn: Any, variant: RecordedVariant) -> str:
-    """Which constant a served launch could not tell from None: nothing says that it is one."""
+            return f"{name} is {'passed' if recorded.text else 'annotated'} as {kind}"
     declared = {param.name for param in fn.params if param.is_constexpr}
     for name, value in variant.constants:
+        # Nothing would tell such a launch from one with None.
         if name not in declared and value is not None:
-            found = undeclared(name)
-            return f"{name} is {show(value)}: {found.reason}; {found.fix}"
-    return ""
-
-
-def _lost_constant(recorded: RecordedKernel, variant: RecordedVariant) -> str:
-    """Which constant of a variant is not there any more."""
-    for name, value in variant.constants:
+            gap = undeclared(name)
+            return f"{name} is {show(value)}: {gap.reason}; {gap.fix}"
         try:
             _decoded(recorded, name, value)
-        except NotFound as error:  # noqa: PERF203  # few constants
+        except NotFound as error:
             return f"{name} is {show(value)}: {error}"
     return ""
 
@@ -186,17 +205,21 @@ def _tuned(kernel: RecordedKernel, variant: RecordedVariant) -> Iterator[Recorde
     Sizes that were not recorded take the nearest choice, with constants of other sizes.
     """
     yield variant
-    constants, options = dict(variant.constants), dict(variant.options)
+    names = {name for name, _ in (*variant.constants, *variant.options)}
     for choice in kernel.choices:
         config = dict(choice.config)
         types = _with_blocks(kernel, variant, config)
-        if types and config.keys() <= constants.keys() | options.keys():
-            yield dataclasses.replace(
-                variant,
-                types=types,
-                constants=tuple((name, config.get(name, v)) for name, v in constants.items()),
-                options=tuple((name, config.get(name, v)) for name, v in options.items()),
-            )
+        if types and config.keys() <= names:
+            yield dataclasses.replace(_changed(variant, config), types=types)
+
+
+def _changed(variant: RecordedVariant, values: Mapping[str, Any]) -> RecordedVariant:
+    """A variant with other values; a parameter may be an option, too."""
+    return dataclasses.replace(
+        variant,
+        constants=tuple((name, values.get(name, v)) for name, v in variant.constants),
+        options=tuple((name, values.get(name, v)) for name, v in variant.options),
+    )
 
 
 def _with_blocks(
@@ -221,45 +244,9 @@ def _widened(
     """A variant, and the same with other values of a constant."""
     yield variant
     for widening in widenings:
-        given = dict(variant.constants)
-        if widening.names(kernel) and widening.constant in given:
+        if widening.names(kernel) and widening.constant in dict(variant.constants):
             for value in widening.values:
-                changed = {widening.constant: value}
-                yield dataclasses.replace(
-                    variant,
-                    constants=tuple({**given, **changed}.items()),
-                    # A parameter may be an option, too.
-                    options=tuple((name, changed.get(name, v)) for name, v in variant.options),
-                )
-
-
-def _add(
-    instances: dict[str, PlannedInstance],
-    recorded: RecordedKernel,
-    fn: Any,
-    variant: RecordedVariant,
-) -> None:
-    kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
-    if not recorded.text:
-        told = _compat.served.told_options(fn, dict(variant.options))
-        variant = dataclasses.replace(variant, options=tuple(sorted(told.items())))
-    key = repr((variant.constants, kinds, variant.options))
-    if key not in instances:
-        instances[key] = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
-    instances[key].seen.append(variant)
-    _take(instances[key], recorded, fn, variant)
-
-
-def _generalize(instance: PlannedInstance, recorded: RecordedKernel, fn: Any) -> None:
-    """Add variants that assume nothing but widths."""
-    first, seen = instance.seen[0], [dict(variant.types) for variant in instance.seen]
-    free = {param.name for param in fn.params if not param.annotation_type}
-    numbers = [name for name, kind in first.types if kind in INTEGERS and root(name) in free]
-    # Inductor decides the width of integers, and prints other code for another.
-    mixes = [] if recorded.text else _mixes([tuple(types[n] for n in numbers) for types in seen])
-    for types in [{**seen[0], **dict(zip(numbers, mix, strict=True))} for mix in mixes] or seen:
-        general = dataclasses.replace(first, types=(*types.items(),), ones=(), divisible=())
-        _take(instance, recorded, fn, general, is_general=True)
+                yield _changed(variant, {widening.constant: value})
 
 
 def _mixes(seen: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -276,20 +263,6 @@ def _mixes(seen: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     narrow = ("i32",) * count
     one_wide = [(*narrow[:i], "i64", *narrow[i + 1 :]) for i in range(count) if len(each[i]) > 1]
     return [*dict.fromkeys([narrow, *seen, *one_wide])]
-
-
-def _take(
-    instance: PlannedInstance,
-    recorded: RecordedKernel,
-    fn: Any,
-    variant: RecordedVariant,
-    *,
-    is_general: bool = False,
-) -> None:
-    types = tuple(_assumed(name, kind, variant) for name, kind in variant.types)
-    if is_general or types not in instance.variants:
-        request = _request(recorded, fn, variant)
-        instance.variants[types] = PlannedVariant(types, request, is_general)
 
 
 def _assumed(name: str, kind: str, variant: RecordedVariant) -> str:
@@ -314,29 +287,6 @@ def most_specialized_first(variants: Mapping[Any, PlannedVariant]) -> list[Plann
     return sorted(variants.values(), key=rank)
 
 
-def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Request:
-    types, constants = dict(variant.types), dict(variant.constants)
-    values = {name: _decoded(recorded, name, value) for name, value in constants.items()}
-    values |= dict.fromkeys(variant.ones, 1)
-    order = in_order(fn, {**types, **values})
-    return Request(
-        fn=fn,
-        # It begins the name of a file, and Inductor's names list all that is fused.
-        name=_compat.kernels.kernel_name(fn)[:_LONGEST],
-        location=recorded.location,
-        qualified_name=f"{recorded.module}.{recorded.name}",
-        source=recorded.source,
-        signature=tuple((n, "constexpr" if n in values else types[n]) for n in order),
-        constants=tuple((n, values[n]) for n in order if n in values),
-        divisible=tuple(i for i, n in enumerate(order) if n in variant.divisible),
-        options=tuple(
-            (name, _decoded(recorded, name, value))
-            for name, value in variant.options
-            if value is not None
-        ),
-    )
-
-
 def root(name: str) -> str:
     """The parameter of an argument, which may be an item of a tuple, `xs.0`."""
     return name.partition(".")[0]
@@ -357,38 +307,85 @@ def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
     try:
         with importable_from(recorded.path):
             return decode(value, find_constant)
-    except ConstantChanged as error:
+    except CannotRecord as error:
         raise NotFound(
             f"a constant of {recorded.name} is not the one that was recorded",
             found=f"{name} is {error}",
             location=recorded.location,
             fix="record again with `opforge record`",
         ) from None
-    except CannotRecord as error:
-        raise NotServable(
-            f"the recording of {recorded.name} cannot be read",
-            found=f"{name} is {error}",
-            fix="record again with `opforge record`",
-        ) from None
 
 
-def _proposal(kernel: PlannedKernel) -> str:
+def _proposal(kernel: PlannedKernel) -> list[str]:
     """For constants that follow sizes: the line that covers more of them."""
-    seen: dict[str, set[int]] = {}
-    for instance in kernel.instances:
-        for name, value in instance.constants.items():
-            if type(value) is int and 0 < value <= _LARGEST and value & (value - 1) == 0:
-                seen.setdefault(name, set()).add(value)
     # An autotuner passes nothing but its own configurations.
     tuned = {name for choice in kernel.recorded.choices for name, _ in choice.config}
-    names = [
-        n for n, values in seen.items() if len(values) > 1 and max(values) > 2 and n not in tuned
-    ]
-    if not names:
-        return ""
+    seen: dict[str, set[int]] = {}
+    for instance in kernel.instances.values():
+        for name, value in instance.constants.items():
+            if type(value) is int and value in _POWERS and name not in tuned:
+                seen.setdefault(name, set()).add(value)
+    follow = {name: sorted(values) for name, values in seen.items() if len(values) > 1}
+    follow = {name: values for name, values in follow.items() if values[-1] > _FLAG}
+    if not follow:
+        return []
     name = kernel.recorded.name
+    shown = "; ".join(f"{n} was {', '.join(map(str, values))}" for n, values in follow.items())
     lines = [
-        f'--widen "{name}:{n}={min(seen[n])}..{min(4 * max(seen[n]), _LARGEST)}"' for n in names
+        f'--widen "{name}:{n}={values[0]}..{min(4 * values[-1], _POWERS[-1])}"'
+        for n, values in follow.items()
     ]
-    shown = "; ".join(f"{n} was {', '.join(map(str, sorted(seen[n])))}" for n in names)
-    return f"{name}: {shown}; {' '.join(lines)} covers more values"
+    return [f"{name}: {shown}; {' '.join(lines)} covers more values"]
+
+
+@dataclass(frozen=True)
+class Widening:
+    """`--widen "softmax_kernel:BLOCK=1024..32768"`: more values of a kernel's constant."""
+
+    text: str
+    kernel: str
+    constant: str
+    values: tuple[int, ...]
+
+    def names(self, kernel: RecordedKernel) -> bool:
+        # As `opforge list` prints it, too.
+        return self.kernel.replace(":", ".") in {kernel.name, f"{kernel.module}.{kernel.name}"}
+
+    def refuse_unused(self, recording: Recording) -> None:
+        """Raise if it names nothing that was recorded."""
+        constants = [
+            (kernel, name)
+            for kernel in recording.kernels
+            for variant in kernel.variants
+            for name, _ in variant.constants
+        ]
+        if not any(self.names(kernel) and name == self.constant for kernel, name in constants):
+            names = sorted({f"{kernel.name}:{name}" for kernel, name in constants})
+            raise BadOption(
+                f"--widen {self.text!r} names no constant of a recorded kernel",
+                found=", ".join(names) or "no constants",
+            )
+
+
+def parse_widening(text: str) -> Widening:
+    """`"k:BLOCK=64..512"` -> 64, 128, 256, 512; `"k:BLOCK=48,96"` -> 48, 96."""
+    match = _WIDENING.fullmatch(text)
+    values = _values(match["values"]) if match else ()
+    if match is None or not values:
+        raise BadOption(
+            f"--widen {text!r} cannot be read",
+            fix='write --widen "softmax_kernel:BLOCK=1024..32768" for powers of two, or "k:N=3,5"',
+        )
+    return Widening(text, match["kernel"], match["constant"], values)
+
+
+def _values(text: str) -> tuple[int, ...]:
+    low, dots, high = text.partition("..")
+    try:
+        if not dots:
+            return tuple(int(word) for word in text.split(","))
+        first, last = int(low), int(high)
+    except ValueError:
+        return ()
+    powers = [1 << power for power in range(63)]
+    return tuple(n for n in powers if first <= n <= last)

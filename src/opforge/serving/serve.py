@@ -14,7 +14,7 @@ from .._compat import patches
 from ..after_triton import after_import
 from ..errors import NotServable, warn
 from ..native.artifacts.hashes import VerifiedFiles
-from ..recording.inductor_names import COMPILING
+from ..recording.constants import COMPILING
 from . import inductor
 from .gaps import gap
 from .served_folder import ServedFolder
@@ -29,6 +29,7 @@ _UNKNOWN = object()
 
 class _Current:
     server: ServedFolder | None = None
+    graphs: inductor.CompiledGraphs | None = None
 
 
 _current = _Current()
@@ -62,10 +63,14 @@ def serve(
     if verify or trusted_keys is not None:
         verified = VerifiedFiles(root, "served", trusted_keys)
     server = ServedFolder(root, strict=strict, tune_missing=tune_missing, verified=verified)
-    _refuse_interpreter(strict=strict)
+    if _compat.settings.is_interpreted():
+        what = "nothing is served under TRITON_INTERPRET=1: kernels run in Triton's interpreter"
+        if strict:
+            raise NotServable(what, fix="unset TRITON_INTERPRET, or serve without strict")
+        warn(what)
     if _current.server is not None:
         stop()
-    _current.server = server
+    _current.server, _current.graphs = server, inductor.CompiledGraphs(server)
     _INSTALLED.__enter__()
     _await_inductor()
     _compat.advice.ask_first(server, patches.SERVED_CHOICES)
@@ -74,19 +79,10 @@ def serve(
         server.preload()
 
 
-def _refuse_interpreter(*, strict: bool) -> None:
-    if not _compat.settings.is_interpreted():
-        return
-    what = "nothing is served under TRITON_INTERPRET=1: kernels run in Triton's interpreter"
-    if strict:
-        raise NotServable(what, fix="unset TRITON_INTERPRET, or serve without strict")
-    warn(what)
-
-
 def stop() -> None:
     """Let Triton launch everything again."""
     if _current.server is not None:
-        _current.server = None
+        _current.server = _current.graphs = None
         _INSTALLED.__exit__()
         _compat.advice.ask_no_more(patches.SERVED_CHOICES)
         for fn in _marked:
@@ -159,8 +155,8 @@ def _replacements() -> Iterator[patches.Replacement]:
 
 def _compiled(name: str, text: str) -> Any:
     """What serves a kernel of a compiled graph, or None."""
-    server = _current.server
-    return None if server is None else server.compiled_graphs.kernel(name, text)
+    graphs = _current.graphs
+    return None if graphs is None else graphs.kernel(name, text)
 
 
 @functools.cache

@@ -6,45 +6,60 @@ import functools
 import importlib.machinery
 import importlib.util
 import os
+import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from .. import _compat
 from ..errors import NotFound, NotServable, NotServed, warn
-from ..locks import fork_safe_lock
 from ..native.artifacts.hashes import VerifiedFiles, fault
-from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
+from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
 from .gaps import COVER, Gap, from_extension, gap, other_arch, undeclared
-from .inductor import CompiledGraphs, Counted
-from .kinds import INTEGERS, OTHERS
-from .loaded import find_loaded
-from .manifest import EXTENSION, ServedImage, ServedInstance, ServedKernel, ServedVariant
-from .relaunch import Relaunch, for_triton
-from .tuples import whole, with_tuples
+from .manifest import (
+    AGAIN,
+    DESCRIPTOR,
+    EXTENSION,
+    ServedImage,
+    ServedInstance,
+    ServedKernel,
+    ServedVariant,
+)
 
-_AGAIN = "build it again with `opforge build launches.json`"
 _SETTINGS = "set it as it was, or record and build again"
 _CONSTANT = "use a number, or another constant, in its place, record it and build again"
 # Of the rows in the table that is made for a kernel: its launch compares its source.
 _OWN = ""
 _LOOK = "leave that out: only Triton's compiler can tell"
-_ANNOTATE = "leave the annotation out, record it and build again"
+_TUPLES = gap("nothing was built for tuples of these lengths")
 
 
-class _Tried(threading.local):
-    """A launch that is tried with plain types: the function, and what it was really given."""
+class _Passed(threading.local):
+    """What the program passed to a launch, while it is tried in another form."""
 
-    given: tuple[Any, Any, Any] | None = None
+    launch: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+    # Whose launch it is: others may be made meanwhile.
+    fn: Any = None
+
+
+class Counted:
+    """Kernels of one name: there may be several jitted functions, graphs and sources of it."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Any] = []
+
+    def counts(self) -> dict[str, int]:
+        each = [kernel.counts() for kernel in self.kernels]
+        return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
 
 
 class ServedFolder(_compat.advice.Adviser):
-    """A folder that is served; `kernel_of` is asked once for each jitted function."""
+    """A folder that is served; `kernel_of` is asked at the first launch of a jitted function."""
 
     def __init__(
         self,
@@ -61,16 +76,12 @@ class ServedFolder(_compat.advice.Adviser):
         self.extension = load_extension(folder, verified)
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
-        # By the id of a jitted function, which what is made for it keeps.
-        self._made_of: dict[int, Any] = {}
-        self._lock = fork_safe_lock()
         self._known: dict[str, list[ServedKernel]] = {}
         self._of_scripts: dict[str, list[ServedKernel]] = {}
         self._choices: dict[str, Any] = {}
         self._images: dict[tuple[str, ...], Any] = {}
         self._configured = False
-        self._tried = _Tried()
-        self.compiled_graphs = CompiledGraphs(self)
+        self._passed = _Passed()
         for kernel in self.manifest.kernels:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
             if kernel.module.endswith(".py"):
@@ -81,28 +92,27 @@ class ServedFolder(_compat.advice.Adviser):
         name = name_of(_compat.compiled.function_of(fn))
         known = self._kernels_of(fn)
         if not known:
-            return _Unserved(self, fn, self._absent(fn, name))
+            return _Unserved(self, fn, gap(f"{name} is not in {self.folder}"))
         try:
             hashed = _compat.kernel_hash.kernel_hash(fn)
         except _compat.kernel_hash.NoText as error:
             return _Unserved(self, fn, gap(str(error), _CONSTANT))
-        source = hashed.digest
-        found = next((kernel for kernel in known if kernel.source == source), None)
-        if found is None:
-            return _Unserved(self, fn, gap(self._changed(fn, name)))
-        odd = _odd_annotation(fn)
-        if odd:
-            return _Unserved(self, fn, gap(odd, _ANNOTATE))
+        kernel = next((kernel for kernel in known if kernel.source == hashed.digest), None)
+        if kernel is None:
+            edited = (
+                f"it is not the kernel that {self.folder} was built from: it, or something that it "
+                "uses, has been edited"
+            )
+            return _Unserved(self, fn, gap(edited))
         otherwise = self.set_otherwise()
         if otherwise:
             return _Unserved(self, fn, gap(otherwise, _SETTINGS))
-        with self._lock:
-            # Of one function there may be several jitted ones, each with hooks of its own.
-            if id(fn) not in self._made_of:
-                make = functools.partial(self._made, watched=hashed.watched)
-                made = self._made_of[id(fn)] = with_tuples(fn, found, make, self.hand_over)
-                self.served.setdefault(name, Counted()).kernels.append(made)
-            return self._made_of[id(fn)]
+        if any(instance.names for instance in kernel.instances):
+            made = _TupleKernel(self, fn, kernel, hashed.watched)
+        else:
+            made = self.make(fn, kernel, hashed.watched)
+        self.served.setdefault(name, Counted()).kernels.append(made)
+        return made
 
     def set_otherwise(self) -> str:
         """Which variable would have Triton compile other code than the folder has, if one does."""
@@ -119,26 +129,14 @@ class ServedFolder(_compat.advice.Adviser):
     def _kernels_of(self, fn: Any) -> list[ServedKernel]:
         """What the folder has for a function, also if it was recorded in the main script."""
         function = _compat.compiled.function_of(fn)
-        by_file = f"{function.__code__.co_filename}:{function.__qualname__}"
-        known = self._known.get(name_of(function)) or self._known.get(by_file)
-        return known or self._of_moved_script(fn)
-
-    def _of_moved_script(self, fn: Any) -> list[ServedKernel]:
-        """What the folder has of a script that runs under another path now, if it is the same."""
-        moved = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
-        if not moved or not _is_of_script(fn):
-            return []
+        name, own = name_of(function), function.__qualname__
+        known = self._known.get(name) or self._known.get(f"{function.__code__.co_filename}:{own}")
+        moved = self._of_scripts.get(own)
+        if known or not moved or not name.rpartition(":")[0].endswith(".py"):
+            return known or []
+        # A script that runs under another path now, if it is the same.
         source = _compat.kernel_hash.hash_or_unique(fn).digest
         return [kernel for kernel in moved if kernel.source == source]
-
-    def _absent(self, fn: Any, name: str) -> Gap:
-        """Why the folder does not have a kernel."""
-        others = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
-        if others and _is_of_script(fn):
-            place, _, kernel = name.rpartition(":")
-            return gap(f"{self.folder} has {kernel} from {others[0].module}, whose source differs "
-                       f"from {kernel} in {place}")  # fmt: skip
-        return gap(f"{name} is not in {self.folder}")
 
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
@@ -155,25 +153,31 @@ class ServedFolder(_compat.advice.Adviser):
 
     def preload(self) -> None:
         """Load every image onto the current device."""
+        missing = []
         instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
-        missing = [self._load(variant) for one in instances for variant in one.variants]
+        variants = [variant for instance in instances for variant in instance.variants]
+        for variant in variants:
+            try:
+                self.image(variant).load()
+            except LookupError as error:  # noqa: PERF203  # they are loaded once
+                missing.append(str(error))
         # Some kernels may not compile for every architecture.
-        if missing and all(missing):
-            self._not_preloaded(other_arch(missing[0]))
-
-    def _load(self, variant: ServedVariant) -> str:
-        try:
-            self.image(variant).load()
-        except LookupError as error:
-            return str(error)
-        return ""
-
-    def _not_preloaded(self, found: Gap) -> None:
+        if not missing or len(missing) < len(variants):
+            return
+        found = other_arch(missing[0])
         if self.strict:
             raise NotServed(f"{self.folder} does not cover this GPU: {found.told}", fix=found.fix)
         warn(f"{self.folder} does not cover this GPU: {found.told}. To serve it, {found.fix}")
 
-    def _made(self, fn: Any, kernel: ServedKernel, watched: Iterable[Any]) -> Any:
+    def make(
+        self,
+        fn: Any,
+        kernel: ServedKernel,
+        watched: Iterable[Any],
+        whole: _TupleKernel | None = None,
+    ) -> Any:
+        """A kernel of the extension; `whole` is that of the function that takes the tuples."""
+        original = fn if whole is None else whole.fn
         params = tuple(
             (
                 param.name,
@@ -187,55 +191,60 @@ class ServedFolder(_compat.advice.Adviser):
             for param in fn.params
         )
 
+        def give_up(grid: Any, args: Any, kwargs: Any, found: Gap) -> Any:
+            # Triton gets what the program passed, not what was tried in its place.
+            if whole is not None:
+                args, kwargs = whole.passed.launch or (args, kwargs)
+            return self.hand_over(original, grid, args, kwargs, found)
+
         def hand_over(grid: Any, args: Any, kwargs: Any, *said: str) -> Any:
-            tried, self._tried.given = self._tried.given, None
-            if tried is not None and tried[0] is fn:
-                # Triton gets what the program passed, not what was tried in its place.
-                return self.hand_over(fn, grid, tried[1], tried[2], from_extension(*said))
+            passed = self._passed
+            if passed.fn is fn and passed.launch is not None:
+                args, kwargs = passed.launch
+                passed.fn = passed.launch = None
+                return give_up(grid, args, kwargs, from_extension(*said))
             plain = _compat.served.plain_arguments(fn, args, kwargs)
             constant = _undeclared(fn, args, kwargs)
             if plain is None or constant is not None:
-                found = constant or from_extension(*said)
-                return self.hand_over(fn, grid, args, kwargs, found)
-            self._tried.given = fn, args, kwargs
+                return give_up(grid, args, kwargs, constant or from_extension(*said))
+            passed.fn, passed.launch = fn, (args, kwargs)
             try:
                 return made.bind(grid)(*plain[0], **plain[1])
             finally:
-                self._tried.given = None
+                passed.fn = passed.launch = None
 
-        watches = tuple(_compat.served.watches_of(fn, watched))
+        watches = tuple(_compat.served.watches_of(original, watched))
         defaults = _compat.served.default_options(fn)
         classes = _compat.tma.descriptor_classes(gluon=_compat.kernels.is_gluon(fn))
         made = self.extension.Kernel(
             kernel.name, params, hand_over, watches, defaults, kernel.location, classes
         )
         for instance in kernel.instances:
-            self._add(made, fn, instance)
+            self._add(made, fn, instance, whole)
         return made
 
-    def _add(self, made: Any, fn: Any, instance: ServedInstance) -> None:
+    def _add(
+        self, made: Any, fn: Any, instance: ServedInstance, whole: _TupleKernel | None
+    ) -> None:
         try:
-            constants = {n: decode(value, find_loaded) for n, value in instance.constants}
-            given = {n: decode(value, find_loaded) for n, value in instance.options}
-        except (NotFound, ConstantChanged):
+            constants = {n: decode(value, _find_loaded) for n, value in instance.constants}
+            given = {n: decode(value, _find_loaded) for n, value in instance.options}
+        except (NotFound, CannotRecord):
             # No launch can pass what is not there any more.
             return
-        except CannotRecord as error:
-            raise NotServable(
-                f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
-            ) from None
         # Triton, too, tells launches apart by the parameter alone where an option is one.
         options = {n: value for n, value in given.items() if n not in fn.arg_names}
-        passed = [param.name for param in fn.params if not param.is_constexpr]
+        constexprs = {param.name for param in fn.params if param.is_constexpr}
+        passed = [name for name in fn.arg_names if name not in constexprs]
 
         def variant(one: ServedVariant) -> tuple[Any, ...]:
             compiled = functools.partial(self._by_triton, fn, instance, one, constants, given)
-            return one.types, self.image(one), Relaunch(made, passed, constants, options, compiled)
+            again = _Relaunch(whole or made, passed, constants, options, compiled)
+            return one.types, self.image(one), again
 
-        variants = [variant(one) for one in instance.variants]
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         others = _compat.served.other_options(fn, options)
-        made.add(tuple(constants.values()), kinds, others, variants)
+        made.add(tuple(constants.values()), kinds, others, [*map(variant, instance.variants)])
 
     def _by_triton(  # noqa: PLR0917
         self,
@@ -249,7 +258,7 @@ class ServedFolder(_compat.advice.Adviser):
         """Triton's kernel of a variant, for a program that looks at what a launch returned."""
         looked = gap(f"the program looks at .{attribute} of what it returned", _LOOK)
         self._tell(fn, looked)
-        asked = for_triton(fn, instance, variant.types, constants, options)
+        asked = _for_triton(fn, instance, variant.types, constants, options)
         return _compat.compiling.by_triton(asked)
 
     def image(self, variant: ServedVariant) -> Any:
@@ -263,7 +272,7 @@ class ServedFolder(_compat.advice.Adviser):
     def _function(self, image: ServedImage) -> tuple[Any, ...]:
         return (
             image.arch.number,
-            read_image(self.folder, image, self._verified),
+            self._content(image),
             image.symbol,
             image.arch.warp_size * image.num_warps,
             image.shared,
@@ -280,23 +289,27 @@ class ServedFolder(_compat.advice.Adviser):
             image.arch.vendor,
         )
 
-    def _changed(self, fn: Any, name: str) -> str:
-        """Why an edited kernel is not served; nothing stale is ever launched."""
-        reason = (
-            f"it is not the kernel that {self.folder} was built from: it, or something that it "
-            "uses, has been edited"
-        )
-        if self.strict:
-            raise NotFound(
-                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=COVER
-            )
-        return reason
+    def _content(self, image: ServedImage) -> bytes:
+        """What is loaded of an image; `NotServable` if it is cut short."""
+        path = self.folder / image.file
+        if self._verified is not None:
+            return self._verified.read(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise NotServable(
+                f"{self.folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
+                fix=AGAIN,
+            ) from None
+        if len(content) != image.size:
+            found = f"it has {len(content)} bytes of {image.size}"
+            raise NotServable(f"{path} is damaged: {found}", fix=AGAIN)
+        return content
 
     def hand_over(
         self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
-        fn, kwargs = whole(fn, kwargs)
         if not (found.is_refused or _compat.served.has_unknown_options(fn, kwargs)):
             self._tell(fn, found)
         return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
@@ -382,20 +395,198 @@ class _Unserved:
             self._fn, grid, args, kwargs, self._found
         )
 
-    def counts(self) -> Mapping[str, int]:
-        return {}
+
+class _TupleKernel:
+    """Launches with tuples as arguments: a kernel for each way in which they are made up.
+
+    It is given their items.
+    """
+
+    def __init__(
+        self, server: ServedFolder, fn: Any, kernel: ServedKernel, watched: Iterable[Any]
+    ) -> None:
+        self._server, self.fn = server, fn
+        self.passed = _Passed()
+        self._kernels = {}
+        for names in {(), *(instance.names for instance in kernel.instances)}:
+            own = tuple(one for one in kernel.instances if one.names == names)
+            flat = _flattened(fn, names) if names else fn
+            made = server.make(flat, kernel._replace(instances=own), watched, self)
+            self._kernels[names] = made
+
+    def bind(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self._launch(grid, args, kwargs)
+
+    def _launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        fn, plain = self.fn, self._kernels[()]
+        named = {name: value for name, value in kwargs.items() if name in fn.arg_names}
+        try:
+            bound = fn.signature.bind(*args, **named)
+        except TypeError:
+            # Triton refuses it.
+            return plain.bind(grid)(*args, **kwargs)
+        bound.apply_defaults()
+        free = {param.name for param in fn.params if not param.is_constexpr}
+        items: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            items.update(_items(name, value) if name in free else [(name, value)])
+        names = tuple(name for name in items if name.partition(".")[0] in free)
+        if not any("." in name for name in names):
+            return plain.bind(grid)(*args, **kwargs)
+        if names not in self._kernels:
+            return self._server.hand_over(fn, grid, args, kwargs, _TUPLES)
+        if callable(grid):
+            grid = grid(dict(bound.arguments))
+        options = {name: value for name, value in kwargs.items() if name not in named}
+        self.passed.launch = args, kwargs
+        try:
+            return self._kernels[names].bind(grid)(**items, **options)
+        finally:
+            self.passed.launch = None
+
+    def counts(self) -> dict[str, int]:
+        counted = Counted()
+        counted.kernels += self._kernels.values()
+        return counted.counts()
 
 
-def _is_of_script(fn: Any) -> bool:
-    return name_of(_compat.compiled.function_of(fn)).rpartition(":")[0].endswith(".py")
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """`xs.0` and `xs.1` of a tuple `xs`; anything else as it is."""
+    if type(value) is not tuple:
+        yield name, value
+        return
+    for at, item in enumerate(value):
+        yield from _items(f"{name}.{at}", item)
 
 
-def _odd_annotation(fn: Any) -> str:
-    """Which parameter has a type that is never served; such a kernel is not built either."""
+def _flattened(fn: Any, names: tuple[str, ...]) -> Any:
+    """The jitted function, with items of tuples for parameters."""
+    flat = object.__new__(type(fn))
+    vars(flat).update(vars(fn))
+    flat.params = []
     for param in fn.params:
-        if param.annotation_type and param.annotation_type not in (*INTEGERS, *OTHERS):
-            return f"{param.name} is annotated as {param.annotation_type}, which is never served"
-    return ""
+        if param.is_constexpr:
+            flat.params.append(param)
+            continue
+        flat.params += [
+            SimpleNamespace(
+                name=name,
+                is_constexpr=False,
+                has_default=False,
+                default=None,
+                do_not_specialize=param.do_not_specialize,
+                do_not_specialize_on_alignment=param.do_not_specialize_on_alignment,
+                annotation_type=param.annotation_type,
+            )
+            for name in names
+            if name.partition(".")[0] == param.name
+        ]
+    return flat
+
+
+class _Relaunch:
+    """Launches again: wrappers of packages keep it, for `returned[grid](*args)`.
+
+    They pass all arguments or, as some versions of Triton want it, those without constants. Its
+    other attributes are those of Triton's kernel: `compiled(attribute)` makes it for the first.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        passed: list[str],
+        constants: Mapping[str, Any],
+        options: Mapping[str, Any],
+        compiled: Callable[[str], Any],
+    ) -> None:
+        self._kernel, self._passed = kernel, passed
+        self._constants, self._options = constants, options
+        self._compiled, self._made = compiled, None
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = self._kernel.bind(grid)
+
+        def again(*args: Any, **named: Any) -> Any:
+            if len(args) == len(self._passed):
+                named |= dict(zip(self._passed, args, strict=True))
+            elif args:
+                return launch(*args, **named, **self._options)
+            return launch(**{**self._constants, **self._options, **named})
+
+        return again
+
+    def __getattr__(self, name: str) -> Any:
+        # Python asks for those that it knows: to copy, to pickle, to show.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._made is None:
+            self._made = self._compiled(name)
+        return getattr(self._made, name)
+
+
+def _for_triton(
+    fn: Any,
+    instance: ServedInstance,
+    types: tuple[str, ...],
+    constants: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> _compat.compiling.Variant:
+    """What Triton is to compile for a variant: ("*fp16", "p16") is "*fp16", divisible by 16."""
+    # Of a kernel whose tuples are taken apart, the names of their items.
+    names = [param.name for param in fn.params]
+    runtime = [param.name for param in fn.params if not param.is_constexpr]
+    signature, values = dict.fromkeys(names, "constexpr"), dict(constants)
+    divisible = set()
+    for name, kind, assumed in zip(runtime, instance.kinds, types, strict=True):
+        if assumed in {"1", "none"}:
+            values[name] = 1 if assumed == "1" else None
+            continue
+        base, _, by_16 = assumed.partition(":")
+        signature[name] = kind if assumed in {"p", "p16", DESCRIPTOR} else base
+        if by_16 or assumed == "p16":
+            divisible.add(name)
+    return _compat.compiling.Variant(
+        fn,
+        _compat.device.device_arch(),
+        signature,
+        values,
+        options,
+        tuple(at for at, name in enumerate(names) if name in divisible),
+    )
+
+
+def _find_loaded(name: str, source: str | None) -> Any:
+    """What `module:qualified.name` is here; a jitted function only if it has the source.
+
+    A launch passes what is imported already.
+    """
+    home, _, path = name.rpartition(":")
+    for module in _modules(home):
+        found: Any = module
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if source is None and found is not None:
+            return found
+        kernel = _compat.kernels.innermost(found)
+        if (
+            _compat.compiled.is_jitted(kernel)
+            and _compat.kernel_hash.hash_or_unique(kernel).digest == source
+        ):
+            return kernel
+    from .find import find_constant
+
+    return find_constant(name, source)
+
+
+def _modules(home: str) -> Iterator[ModuleType]:
+    """The module of a name, or those of a script's file: the program that runs it, first."""
+    if not home.endswith(".py"):
+        yield from filter(None, [sys.modules.get(home)])
+        return
+    mains = [sys.modules[name] for name in ("__main__", "__mp_main__") if name in sys.modules]
+    for module in [*mains, *sys.modules.values()]:
+        if getattr(module, "__file__", None) == home:
+            yield module
 
 
 def _undeclared(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Gap | None:
@@ -408,29 +599,12 @@ def _undeclared(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ga
     return None
 
 
-def read_image(folder: Path, image: ServedImage, verified: VerifiedFiles | None = None) -> bytes:
-    """The content of an image, which is what is loaded; `NotServable` if it is cut short."""
-    if verified is not None:
-        return verified.read(folder / image.file)
-    try:
-        content = (folder / image.file).read_bytes()
-    except OSError as error:
-        raise NotServable(
-            f"{folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
-            fix=_AGAIN,
-        ) from None
-    if len(content) != image.size:
-        found = f"it has {len(content)} bytes of {image.size}"
-        raise NotServable(f"{folder / image.file} is damaged: {found}", fix=_AGAIN)
-    return content
-
-
 def extension_file(folder: Path) -> Path:
     """The extension module of a folder; `NotServable` if it is not there, or cut short."""
     path = folder / f"{EXTENSION}.abi3.so"
     why = fault(path, folder, "served") if path.is_file() else "there is no such file"
     if why:
-        raise NotServable(f"{path} cannot be used: {why}", fix=_AGAIN)
+        raise NotServable(f"{path} cannot be used: {why}", fix=AGAIN)
     return path
 
 

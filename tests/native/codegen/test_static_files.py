@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from opforge import serving
 from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
 from opforge.native.library import ctypes_ops
-from opforge.serving.extension import compile as extension
+from opforge.serving.build import extension_sources
 from support.native import hand_made
 from support.standin.library import write
 
@@ -77,9 +78,9 @@ def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):
 
 
 def test_the_files_of_the_serving_extension_are_layers(tmp_path):
-    for name, content in extension._sources().items():
+    for name, content in extension_sources().items():
         (tmp_path / name).write_bytes(content)
-    own = Path(extension.__file__).parent
+    own = Path(serving.__path__[0]) / "extension"
     files = [tmp_path / file.name for file in sorted(own.glob("*.c"))]
     headers = sysconfig.get_path("include")
     uses = _uses(files, "served", "-std=c11", "-isystem", headers)

@@ -114,53 +114,11 @@ def test_an_image_that_takes_the_place_of_another_has_its_own_maps(serving, coll
         collect()
 
 
-def test_layouts_are_compared_by_their_texts(serving):
-    class Layout:
-        texts = 0
-
-        def __init__(self, text):
-            self.text = text
-
-        def __repr__(self):
-            Layout.texts += 1
-            return self.text
-
-    launch = kernel_of(serving, MAP, layout="swizzled")
-    first, same, other = map(Layout, ("swizzled", "swizzled", "plain"))
-    counts = []
-    for layout in (first, first, same, same, first, other):
-        launch(described(Laid, layout=layout), 5)
-        counts.append(Layout.texts)
-    # Three more times for the reason.
-    assert counts == [1, 1, 2, 2, 3, 7]
-    ((*_, reason),) = serving.handed
-    blocks = "a descriptor of torch.float32 in blocks of [8, 4] with"
-    assert reason == f"x0 is {blocks} plain, but was built as {blocks} swizzled"
-    # Neither class has what the other needs.
-    launch(described(), 5)
-    assert serving.handed[-1][-1].startswith("x0 is a descriptor of torch.float32 in blocks of [8,")
-
-
-def test_errors_of_a_layout_stay_what_they_are(serving):
-    class Broken:
-        def __repr__(self):
-            raise ZeroDivisionError
-
-    launch = kernel_of(serving, MAP, layout="swizzled")
-    with pytest.raises(ZeroDivisionError):
-        launch(described(Laid, layout=Broken()), 5)
-    broken = described(Laid)
-    del broken.strides
-    with pytest.raises(AttributeError, match="strides"):
-        launch(broken, 5)
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        {"shape": (16, 12, 1)}, {"strides": ()}, {"block_shape": [8]}, {"shape": [2**31, 12]},
-        {"strides": [2**64, 1]}, {"shape": (), "strides": (), "block_shape": ()},
-        {"shape": "ab"}, {"block_shape": [8, 4.0]}, {"shape": [1] * 6},
+        {"shape": (16, 12, 1)}, {"shape": [2**31, 12]}, {"strides": [2**64, 1]},
+        {"shape": (), "strides": (), "block_shape": ()}, {"block_shape": [8, 4.0]},
     ],
 )  # fmt: skip
 def test_descriptors_that_are_odd_are_handed_over(serving, change):
@@ -184,44 +142,6 @@ def test_as_many_descriptors_as_there_is_room_for(serving):
         kernel_of(serving, *[MAP] * 33, count=33)
     with pytest.raises(ValueError, match=r"^k: it has 33 descriptors; the most are 32$"):
         kernel_of(serving, count=33)
-
-
-@pytest.mark.parametrize(
-    ("maps", "text"),
-    [
-        ((MAP, MAP), "k: the tensor maps of an image are not those of its descriptors"),
-        (((7, 4, 0, False, (8,)),), "k: the tensor maps of an image are not those of its desc"),
-        (((7, 4, 0, False, (8, 0)),), r"\(8, 0\) is not the block of a tensor map"),
-        (((7, 4, 0, False, (8, 257)),), r"\(8, 257\) is not the block of a tensor map"),
-        (((7, 4, 0, False, (8, "4")),), r"\(8, '4'\) is not the block of a tensor map"),
-        (((7, 4, 0, False, ()),), r"\(\) is not the block of a tensor map"),
-        (((7, 4, 0, False, (1,) * 6),), "is not the block of a tensor map"),
-    ],
-)
-def test_maps_that_do_not_fit_are_refused(serving, maps, text):
-    with pytest.raises(ValueError, match=text):
-        kernel_of(serving, *maps)
-
-
-def test_what_is_not_a_map_or_a_descriptor_is_refused(serving):
-    with pytest.raises(TypeError, match="a tensor map is a tuple, not 3"):
-        kernel_of(serving, 3)
-    with pytest.raises(TypeError, match="element, element_size, swizzle, is_padded_fp4, block"):
-        kernel_of(serving, (1,))
-    with pytest.raises(ValueError, match="k: descriptor_flags is 3"):
-        kernel_of(serving, flags=3)
-    kernel = serving.kernel(param("x"))
-    for odd in ((F32, (), None), (F32, (1,) * 6, None), (F32, (8,), 3), (F32, ("8",), None)):
-        with pytest.raises(ValueError, match=r"^add: x has no descriptor \(torch.float32, "):
-            kernel.add((), (odd,), {}, [(("d",), serving.image())])
-    with pytest.raises(TypeError, match="dtype, block, layout"):
-        kernel.add((), ((F32,),), {}, [(("d",), serving.image())])
-    with pytest.raises(ValueError, match="add: x is a descriptor, which cannot be passed as 'p'"):
-        kernel.add((), ((F32, (8,), None),), {}, [(("p",), serving.image())])
-    with pytest.raises(TypeError, match="k: a type of descriptors is a tuple, not 3"):
-        serving.module.Kernel("k", (), serving.hand_over, (), {}, "", (3,))
-    with pytest.raises(ValueError, match="k: 5 types of descriptors; the most are 4"):
-        serving.module.Kernel("k", (), serving.hand_over, (), {}, "", (CLASSES[0],) * 5)
 
 
 def test_nothing_of_a_descriptor_is_kept_but_its_layout(serving, collect):

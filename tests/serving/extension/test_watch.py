@@ -1,7 +1,6 @@
 """What stops serving while it is so."""
 
 import pytest
-from triton import knobs
 
 from support.serving import param
 
@@ -53,47 +52,3 @@ def test_an_attribute_of_an_object_is_watched_wherever_it_comes_from(serving):
     kernel = serving.kernel(watch=((Sizes(), "odd", (1,), "n is another"),))
     with pytest.raises(OSError, match="no such place"):
         kernel.bind((1,))()
-
-
-def hooks_of_triton():
-    """A chain has calls, and may be replaced: then the knobs' own dict has another."""
-    runtime = knobs.runtime
-    for name in ("launch_enter_hook", "launch_exit_hook"):
-        chain = getattr(runtime, name)
-        yield chain.calls, f"{name} is set"
-        yield vars(runtime), name, (chain, None), f"{name} is set"
-
-
-def test_triton_s_launch_hooks_are_seen_however_they_are_set(serving):
-    kernel = serving.kernel()
-    kernel.add((), (), {}, [((), serving.image())])
-    launch = kernel.bind((1,))
-    serving.configure(*hooks_of_triton())
-    assert launch() is None
-    knobs.runtime.launch_exit_hook.add(print)
-    assert launch() == "handed over"
-    knobs.runtime.launch_exit_hook.remove(print)
-    assert launch() is None
-    with knobs.runtime.scope():
-        knobs.runtime.launch_enter_hook = print
-        assert launch() == "handed over"
-        knobs.runtime.launch_enter_hook = None
-        assert launch() is None
-    assert launch() is None
-    reasons = [reason for *_, reason in serving.handed]
-    assert reasons == ["launch_exit_hook is set", "launch_enter_hook is set"]
-
-
-@pytest.mark.parametrize(
-    "watch",
-    [
-        3, (3,), (([], 3),), (((), "r"),), (({}, 3, (), "r"),), (({}, "n", [], "r"),),
-        (([], "r"), 3),
-    ],
-)  # fmt: skip
-def test_watches_that_are_none(serving, watch):
-    text = r"^a watch is \(list, reason\) or \(dict or object, name, accepted values, reason\)$"
-    with pytest.raises(TypeError, match=text):
-        serving.module.configure(print, print, print, watch)
-    with pytest.raises(TypeError, match=text):
-        serving.kernel(watch=watch)

@@ -1,1 +1,0 @@
-"""The C extension that serves launches, and how it is compiled."""
