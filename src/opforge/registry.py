@@ -77,7 +77,7 @@ class Registry:
     """All ops, by name; functions in mode "none" by identity."""
 
     def __init__(self) -> None:
-        self._lock = fork_safe_lock(waited_for=True)
+        self._lock = fork_safe_lock()
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
         # Told of every op that is added or removed, so that other rooms can keep what is theirs.

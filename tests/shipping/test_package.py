@@ -12,8 +12,7 @@ import pytest
 
 from opforge.native.ir.interface import Op, SchemaArgument
 from opforge.shipping.built import BuiltLibrary, Platform
-from opforge.shipping.package import callable_ops, package_files
-from opforge.shipping.rules import copied_files, no_gradient
+from opforge.shipping.package import callable_ops, copied_files, no_gradient, package_files
 from support.shipped_library import library
 
 Argument = SchemaArgument

@@ -21,8 +21,7 @@ from ..notebook import counted, size
 from ..serving import manifest as manifests
 from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary, Platform, listed_files, platform_of, read_built
-from .package import callable_ops, hub_files, package_files, result_classes
-from .rules import no_gradient
+from .package import callable_ops, hub_files, no_gradient, package_files, result_classes
 
 _TORCH = ("Provides-Extra: torch", f'Requires-Dist: torch>={OLDEST_TORCH}; extra == "torch"')
 # The first whose `jax.ffi` the module uses.
