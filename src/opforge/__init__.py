@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
     from .op import explain, find_kernels, info, is_op, op, unregister
-    from .recording.session import record
+    from .recording.recorder import record
     from .serving.report import Served
     from .serving.serve import serve, served
     from .tuning.use import use_tuning
@@ -68,7 +68,7 @@ __getattr__, __dir__ = hand_on(
         "op": ("explain", "find_kernels", "info", "is_op", "op", "unregister"),
         "aoti_package": ("Package", "package"),
         "gpu_target": ("target",),
-        "recording.session": ("record",),
+        "recording.recorder": ("record",),
         "serving.report": ("Served",),
         "serving.serve": ("serve", "served"),
         "tuning.use": ("use_tuning",),

@@ -35,9 +35,8 @@ def test_seen_variants_come_first_and_general_ones_last():
     ]
     general = [v.types for v in instance.variants.values() if v.is_general]
     assert general == [("p", "p", "p", "i32"), ("p", "p", "p", "i64")]
-    assert instance.kinds == (
-        ("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("out_ptr", "*fp32"), ("n", "int"),
-    )  # fmt: skip
+    assert instance.names == ("x_ptr", "y_ptr", "out_ptr", "n")
+    assert instance.kinds == ("*fp32", "*fp32", "*fp32", "int")
 
 
 def test_a_request_has_the_signature_and_constants_that_the_jit_compiles():

@@ -1,4 +1,4 @@
-"""Watches Triton's launches: what is launched, how often, and what autotuners choose.
+"""`opforge.record()`: watches what is launched, how often, and what autotuners choose.
 
 A launch that was seen before costs a dictionary lookup and a count. What is new is described and
 reported at once, so that a process that is killed leaves all but its last counts. Kernels of
@@ -7,6 +7,7 @@ compiled graphs are launched by Inductor, past Triton's JIT.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
+from ..errors import NeedsGpu, warn
 from .constants import (
     COMPILING,
     LOCATION,
@@ -32,7 +34,15 @@ from .constants import (
     encode_named,
     name_of,
 )
-from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant, Recording, describe
+from .model import (
+    MOST_SIZES,
+    Missed,
+    RecordedKernel,
+    RecordedVariant,
+    Recording,
+    describe,
+    refuse_unwritable,
+)
 
 # Where findings go, each a recording of one kernel or one miss.
 Report = Callable[[Recording], None]
@@ -49,6 +59,59 @@ _OWN = frozenset({"opforge", "torch", "triton"})
 # Where `opforge record` has a `sitecustomize`.
 _BOOTSTRAP = str(Path(__file__).parents[1] / "bootstrap")
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+
+
+class Session:
+    """What has been recorded so far, as `recording`."""
+
+    def __init__(self) -> None:
+        self._parts: dict[object, Recording] = {}
+        self._add(Recording(triton=(_compat.compiling.version(),)))
+        self.recorder = Recorder(self._add)
+
+    def _add(self, part: Recording) -> None:
+        self._parts[part.subject] = part
+
+    @property
+    def recording(self) -> Recording:
+        self.recorder.finish()
+        return Recording.of_process(self._parts.values())
+
+    def __repr__(self) -> str:
+        return f"<recording: {self.recording}>"
+
+
+@contextlib.contextmanager
+def record(path: str | Path | None = None) -> Iterator[Session]:
+    """Record the launches of this process, into a file for `opforge build`.
+
+        with opforge.record("launches.json"):
+            model(x)
+
+    Under `opforge.target("sm_90")`, launches of fake CUDA tensors are recorded without being made,
+    so that a library's launches can be recorded on a machine without a GPU.
+    """
+    import triton  # noqa: F401  # what is recorded; where it is missing, Python says so
+
+    if path is not None:
+        refuse_unwritable(path)
+    session = Session()
+    start(session.recorder)
+    try:
+        yield session
+    except Exception as error:
+        if not _compat.fakes.is_fake_refusal(error):
+            raise
+        raise NeedsGpu(
+            "the recorded code reads the contents of a fake tensor, which has none",
+            found=_compat.fakes.host_read(error),
+            fix="record on a GPU, or pass the value as an argument",
+        ) from error
+    finally:
+        stop(session.recorder)
+        unsaved = session.recording.save_unless_empty(path) if path is not None else ""
+        if unsaved:
+            warn(f"nothing was recorded, so {unsaved}")
 
 
 @dataclass

@@ -45,11 +45,9 @@ from .plan import (
     PlannedKernel,
     PlannedVariant,
     ServedPlan,
-    in_order,
     most_specialized_first,
     parse_widening,
     plan,
-    root,
 )
 
 # CPython's limited API: a module for 3.10 is one for every later version.
@@ -215,46 +213,28 @@ def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> Iterator[
 def _kernel(
     kernel: PlannedKernel, archs: tuple[Arch, ...], images: Images, files: dict[str, bytes]
 ) -> ServedKernel:
-    recorded = kernel.recorded
-    made = [_instance(one, kernel.fn, archs, images, files) for one in kernel.instances.values()]
-    instances = [instance for instance in made if instance.variants]
+    def variant(planned: PlannedVariant) -> ServedVariant:
+        built = [arch for arch in archs if (planned.request.key, arch) in images]
+        return ServedVariant(planned.types, tuple(_image(planned, a, images, files) for a in built))
+
+    def instance(planned: PlannedInstance) -> ServedInstance:
+        variants = map(variant, most_specialized_first(planned.variants))
+        return ServedInstance(
+            tuple(planned.constants.items()),
+            planned.kinds,
+            tuple(planned.options.items()),
+            tuple(variant for variant in variants if variant.images),
+            planned.names if any("." in name for name in planned.names) else (),
+        )
+
+    recorded, instances = kernel.recorded, map(instance, kernel.instances.values())
     return ServedKernel(
         recorded.module,
         recorded.name,
         recorded.source,
         recorded.location,
-        tuple(instances),
+        tuple(instance for instance in instances if instance.variants),
         recorded.choices,
-    )
-
-
-def _instance(
-    instance: PlannedInstance,
-    fn: Any,
-    archs: tuple[Arch, ...],
-    images: Images,
-    files: dict[str, bytes],
-) -> ServedInstance:
-    kinds = dict(instance.kinds)
-    free = {param.name for param in fn.params if not param.is_constexpr}
-    arguments = in_order(fn, {**kinds, **instance.constants})
-    passed = [name for name in arguments if root(name) in free]
-    # A parameter that is None is a constant for Triton, but not one by its annotation.
-    constants = {name: v for name, v in instance.constants.items() if name not in passed}
-    order = [name for name, _ in instance.kinds]
-
-    def variant(one: PlannedVariant) -> ServedVariant:
-        types = dict(zip(order, one.types, strict=True))
-        built = [arch for arch in archs if (one.request.key, arch) in images]
-        made = tuple(_image(one, arch, images, files) for arch in built)
-        return ServedVariant(tuple(types.get(name, "none") for name in passed), made)
-
-    return ServedInstance(
-        tuple(constants.items()),
-        tuple(kinds.get(name, "none") for name in passed),
-        tuple(instance.options.items()),
-        tuple(v for v in map(variant, most_specialized_first(instance.variants)) if v.images),
-        tuple(passed) if any("." in name for name in passed) else (),
     )
 
 

@@ -37,7 +37,7 @@ _MIXES = 16
 
 @dataclass(frozen=True)
 class PlannedVariant:
-    """`types` has an entry per parameter that is passed or could be: "p16", "i32:16", "1", ..."""
+    """`types` has an entry per parameter that is no constexpr: "p16", "i32:16", "1", "none", ..."""
 
     types: tuple[str, ...]
     request: Request
@@ -46,10 +46,11 @@ class PlannedVariant:
 
 @dataclass
 class PlannedInstance:
-    """`kinds` has an entry per parameter that is not a constant: "*fp32", "int", "fp32", "none"."""
+    """`names` and `kinds` have an entry per parameter that is no constexpr: "*fp32", "int"."""
 
     constants: dict[str, Any]
-    kinds: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
     options: dict[str, Any]
     variants: dict[tuple[str, ...], PlannedVariant] = field(default_factory=dict)
     seen: list[RecordedVariant] = field(default_factory=list)
@@ -64,11 +65,19 @@ class PlannedKernel:
     instances: dict[str, PlannedInstance] = field(default_factory=dict)
 
     def add(self, variant: RecordedVariant) -> None:
-        kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
         if not self.recorded.text:
             told = _compat.served.told_options(self.fn, dict(variant.options))
             variant = dataclasses.replace(variant, options=tuple(sorted(told.items())))
-        instance = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
+        types, constants = dict(variant.types), dict(variant.constants)
+        free = {param.name for param in self.fn.params if not param.is_constexpr}
+        names = tuple(n for n in in_order(self.fn, {**types, **constants}) if root(n) in free)
+        instance = PlannedInstance(
+            # A parameter that is None is a constant for Triton, but not one by its annotation.
+            {name: value for name, value in constants.items() if name not in names},
+            names,
+            tuple(kind_of(types.get(name, "none")) for name in names),
+            dict(variant.options),
+        )
         # By text: 1, True and 1.0 are different constants.
         instance = self.instances.setdefault(repr(instance), instance)
         instance.seen.append(variant)
@@ -91,7 +100,8 @@ class PlannedKernel:
     def _take(
         self, instance: PlannedInstance, variant: RecordedVariant, *, is_general: bool = False
     ) -> None:
-        types = tuple(_assumed(name, kind, variant) for name, kind in variant.types)
+        kinds = dict(variant.types)
+        types = tuple(_assumed(n, kinds.get(n, "none"), variant) for n in instance.names)
         if is_general or types not in instance.variants:
             request = self._request(variant)
             instance.variants[types] = PlannedVariant(types, request, is_general)
