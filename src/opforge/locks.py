@@ -24,7 +24,7 @@ def _free_in_child() -> None:
     for lock in [*_locks]:
         # What the thread that forks holds stays its own.
         if not lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
-            lock._at_fork_reinit()  # noqa: SLF001  # as `threading` does
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  # as `threading`
 
 
 if hasattr(os, "register_at_fork"):
