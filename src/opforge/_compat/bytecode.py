@@ -18,9 +18,10 @@ ABSENT = object()
 # Their code is what their versions make it, and leads to none of the user's.
 FOREIGN = frozenset({"builtins", "numpy", "opforge", "sympy", "torch", "triton"})
 
-EXTENDED = dis.opmap["EXTENDED_ARG"]
-_LOAD_GLOBAL, _LOAD_ATTR = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_ATTR"]
-_LOAD_NAME, _IMPORT_NAME = dis.opmap["LOAD_NAME"], dis.opmap["IMPORT_NAME"]
+_LOAD_GLOBAL, _LOAD_ATTR, _LOAD_NAME, _IMPORT_NAME, _EXTENDED_ARG = (
+    dis.opmap[name]
+    for name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_NAME", "IMPORT_NAME", "EXTENDED_ARG")
+)
 # Lowest bits of an argument that say whether something is pushed, too.
 _SHIFTS = {
     _LOAD_GLOBAL: 1 if sys.version_info >= (3, 11) else 0,
@@ -67,100 +68,61 @@ def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from with_nested(constant)
 
 
-def globals_read(code: types.CodeType) -> list[str]:
-    """Global names that a function reads, without the functions nested in it."""
-    return _names(code, _LOAD_GLOBAL)
+# An instruction: its opcode, its argument and its offset.
+Step = tuple[int, int, int]
 
 
-def names_read(code: types.CodeType) -> list[str]:
-    """Names that the body of a class reads: its own, or global ones."""
-    return _names(code, _LOAD_NAME)
+@cached_by_identity
+def steps(code: types.CodeType) -> list[Step]:
+    """The instructions of code but those that do nothing."""
+    listed: list[Step] = []
+    offset = extended = 0
+    for opcode, argument in zip(*[iter(code.co_code)] * 2, strict=True):
+        if opcode == _EXTENDED_ARG:
+            extended = (extended | argument) << 8
+        elif opcode not in _IDLE:
+            if opcode in _PAIRS:
+                first, second = _PAIRS[opcode]
+                listed += (first, argument >> 4, offset), (second, argument & 15, offset)
+            else:
+                listed.append((opcode, argument | extended, offset))
+            extended = 0
+        offset += 2
+    return listed
+
+
+def names_read(code: types.CodeType) -> dict[str, bool]:
+    """Global names that code reads, without what is nested in it.
+
+    The body of a class, for which they are false, may bind them itself.
+    """
+    read = [step for step in steps(code) if step[0] == _LOAD_GLOBAL or step[0] == _LOAD_NAME]
+    return {operand(code, step): step[0] == _LOAD_GLOBAL for step in read}
 
 
 def imports(code: types.CodeType) -> Iterator[tuple[str, int]]:
     """The modules that code imports, each with its leading dots."""
-    if _IMPORT_NAME in code.co_code[::2]:
-        listed = steps(code)
-        for at, step in enumerate(listed):
-            if step.opcode == _IMPORT_NAME:
-                level = operand(code, listed[at - 2])
-                yield operand(code, step), level if isinstance(level, int) else 0
+    for at, step in enumerate(steps(code)):
+        if step[0] == _IMPORT_NAME:
+            level = operand(code, steps(code)[at - 2])
+            yield operand(code, step), level if isinstance(level, int) else 0
 
 
 def chains(code: types.CodeType, roots: frozenset[int]) -> Iterator[tuple[str, ...]]:
     """Names that code reads, each with the attributes that it takes: `("torch", "ops", "ns")`."""
     chain: list[str] = []
     for step in steps(code):
-        if chain and step.opcode in ATTRIBUTES:
+        if chain and step[0] in ATTRIBUTES:
             chain.append(operand(code, step))
         else:
             if chain:
                 yield tuple(chain)
-            chain = [operand(code, step)] if step.opcode in roots else []
-
-
-def _names(code: types.CodeType, opcode: int) -> list[str]:
-    shift = _SHIFTS.get(opcode, 0)
-    read = (code.co_names[argument >> shift] for _, argument in arguments(code, opcode))
-    return list(dict.fromkeys(read))
-
-
-def arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
-    """(offset, argument) of every instruction with an opcode."""
-    raw = code.co_code
-    opcodes = raw[::2]
-    at = opcodes.find(opcode)
-    while at >= 0:
-        argument = raw[2 * at + 1]
-        before, shift = at - 1, 8
-        while before >= 0 and opcodes[before] == EXTENDED:
-            argument |= raw[2 * before + 1] << shift
-            before, shift = before - 1, shift + 8
-        yield 2 * at, argument
-        at = opcodes.find(opcode, at + 1)
-
-
-class Step(NamedTuple):
-    """One instruction."""
-
-    opcode: int
-    argument: int
-    offset: int
-
-    @property
-    def effect(self) -> int:
-        """How much higher the stack is behind it, where it does not jump."""
-        return _effect(self.opcode, self.argument)
-
-
-@functools.cache
-def _effect(opcode: int, argument: int) -> int:
-    has_argument = opcode >= dis.HAVE_ARGUMENT
-    return dis.stack_effect(opcode, argument if has_argument else None, jump=False)
-
-
-def steps(code: types.CodeType) -> list[Step]:
-    """The instructions of code but those that do nothing."""
-    raw, extended = code.co_code, 0
-    listed: list[Step] = []
-    for at, opcode in enumerate(raw[::2]):
-        if opcode in _IDLE:
-            continue
-        argument = raw[2 * at + 1] | extended
-        extended = 0
-        if opcode == EXTENDED:
-            extended = argument << 8
-        elif opcode in _PAIRS:
-            first, second = _PAIRS[opcode]
-            listed += Step(first, argument >> 4, 2 * at), Step(second, argument & 15, 2 * at)
-        else:
-            listed.append(Step(opcode, argument, 2 * at))
-    return listed
+            chain = [operand(code, step)] if step[0] in roots else []
 
 
 def operand(code: types.CodeType, step: Step) -> Any:
     """The name or the constant that an instruction is about; None if there is none."""
-    opcode, argument = step.opcode, step.argument
+    opcode, argument, _ = step
     if opcode in _WITH_NAME:
         return code.co_names[argument >> _SHIFTS.get(opcode, 0)]
     if opcode in _WITH_CONSTANT:
@@ -184,9 +146,126 @@ def text(code: types.CodeType) -> str:
     return f"{code.co_name} {code.co_code.hex()} {constants} {names}"
 
 
-def line(code: types.CodeType, step: Step) -> int:
-    lines = (n for start, end, n in code.co_lines() if start <= step.offset < end and n)
+def line(code: types.CodeType, offset: int) -> int:
+    lines = (n for start, end, n in code.co_lines() if start <= offset < end and n)
     return next(lines, code.co_firstlineno)
+
+
+class Expr(NamedTuple):
+    """What instructions leave on the stack, by kind.
+
+    `local` and `outside` have a name, `constant` a value, `attribute` an expression and a name,
+    `item` an expression and the key's, `call` a callee and arguments, `import` a module and its
+    leading dots, `from` what a name is imported from and the name.
+    """
+
+    kind: str
+    of: Any = None
+    detail: Any = None
+    offset: int = 0
+    keywords: tuple[str, ...] = ()
+
+
+class Expressions:
+    """What code subscripts, runs, calls and assigns, in the order of its text.
+
+    One pass over the stack, which sees both sides of a jump as if one followed the other.
+    """
+
+    def __init__(self, code: types.CodeType) -> None:
+        # Each `value[...]` and `value.run`.
+        self.launchers: list[Expr] = []
+        self.calls: list[Expr] = []
+        # By name, what is assigned to a local variable.
+        self.stores: dict[str, list[Expr]] = {}
+        # They are asked for at every reading.
+        self.line = functools.cache(lambda offset: line(code, offset))
+        self._stack: list[Expr] = []
+        before: Any = ()
+        keywords: Any = ()
+        for step in steps(code):
+            value = operand(code, step)
+            self._step(step, value, keywords or before)
+            before, keywords = keywords, ()
+            if step[0] in _KEYWORDS and type(value) is tuple:
+                keywords = value
+
+    def keywords(self, launcher: Expr) -> list[str]:
+        """The names of the keywords with which what an expression gives is called."""
+        names = [name for name, values in self.stores.items() if any(v is launcher for v in values)]
+        calls = [
+            call
+            for call in self.calls
+            if call.of is launcher or (call.of.kind == "local" and call.of.of in names)
+        ]
+        return [name for call in calls for name in call.keywords if type(name) is str]
+
+    def _step(  # noqa: C901, PLR0912  # a table of instructions
+        self, step: Step, value: Any, keywords: Any
+    ) -> None:
+        opcode, argument, offset = step
+        stack = self._stack
+        if opcode in _LOCALS:
+            stack.append(Expr("local", value, None, offset))
+            return
+        effect = _effect(opcode, argument)
+        if opcode in ATTRIBUTES:
+            stack += Expr("attribute", self._pop(), value, offset), *[_NULL] * effect
+            if value == "run":
+                self.launchers.append(stack[-1 - effect])
+        elif opcode in OUTSIDE:
+            stack += *[_NULL] * (effect - 1), Expr("outside", value, None, offset)
+        elif opcode in _CONSTANT:
+            stack.append(Expr("constant", value))
+        elif opcode in _CALLS:
+            popped = [self._pop() for _ in range(1 - effect)][::-1]
+            callee, *arguments = [expr for expr in popped if expr is not _NULL] or [_OTHER]
+            stack.append(Expr("call", callee, arguments, offset, keywords))
+            self.calls.append(stack[-1])
+        elif opcode in _STORES:
+            self.stores.setdefault(value, []).append(self._pop())
+        elif opcode in _SUBSCRIPT or (argument == _SUBSCRIPTS and opcode in _BINARY):
+            key = self._pop()
+            stack.append(Expr("item", self._pop(), key, offset))
+            self.launchers.append(stack[-1])
+        elif opcode == _IMPORT_NAME:
+            # Without names to import, the package that the module lies in.
+            name = value if self._pop().of else value.partition(".")[0]
+            stack.append(Expr("import", name, self._pop().of or 0))
+        elif opcode in _IMPORT_FROM:
+            stack.append(Expr("from", stack[-1] if stack else _OTHER, value))
+        elif opcode in _COPIES:
+            stack.append(stack[-max(1, argument)] if len(stack) >= argument else _OTHER)
+        elif opcode in _SWAPS and len(stack) >= max(2, argument):
+            at = -max(2, argument)
+            stack[-1], stack[at] = stack[at], stack[-1]
+        elif opcode in _PUSHING and effect > 0:
+            stack += [_NULL if opcode in _PUSH_NULL else _OTHER] * effect
+        elif opcode in _TAKING:
+            # What one side of a conditional expression leaves is not below that of the other.
+            for _ in range(1 if opcode in _JUMP else -effect):
+                self._pop()
+        elif opcode not in _KEYWORDS:
+            for _ in range(1 - min(effect, 0)):
+                self._pop()
+            stack += [_OTHER] * (1 + max(effect, 0))
+
+    def _pop(self) -> Expr:
+        return self._stack.pop() if self._stack else _OTHER
+
+
+expressions = cached_by_identity(Expressions)
+
+
+@functools.cache
+def _effect(opcode: int, argument: int) -> int:
+    """How much higher the stack is behind an instruction that does not jump."""
+    name = dis.opname[opcode]
+    if name == "CALL":  # Python 3.11 counts the arguments for the instruction before.
+        return -1 - argument
+    has_argument = opcode >= dis.HAVE_ARGUMENT
+    effect = dis.stack_effect(opcode, argument if has_argument else None, jump=False)
+    return effect + (name == "END_FOR")  # One that FOR_ITER pushed when it jumped.
 
 
 def opcodes(*names: str) -> frozenset[int]:
@@ -194,31 +273,34 @@ def opcodes(*names: str) -> frozenset[int]:
     return frozenset(dis.opmap[name] for name in names if name in dis.opmap)
 
 
+def _opcodes_from(*starts: str) -> frozenset[int]:
+    return opcodes(*(name for name in dis.opmap if name.startswith(starts)))
+
+
+_OTHER, _NULL = Expr("other"), Expr("null")
 # What pushes a name's value: an attribute's, a local one, one from outside of the function.
 ATTRIBUTES = opcodes("LOAD_ATTR", "LOAD_METHOD")
-LOCALS = opcodes("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+_LOCALS = opcodes("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
 OUTSIDE = opcodes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
-NAMES = LOCALS | OUTSIDE
-STORES = opcodes("STORE_FAST", "STORE_DEREF")
-IMPORTS = opcodes("IMPORT_NAME", "IMPORT_FROM")
-CONSTANT = opcodes("LOAD_CONST", "LOAD_SMALL_INT")
-COPIES = opcodes("COPY", "DUP_TOP")
+NAMES = _LOCALS | OUTSIDE
+_STORES = opcodes("STORE_FAST", "STORE_DEREF")
+_IMPORT_FROM = opcodes("IMPORT_FROM")
+_CONSTANT = opcodes("LOAD_CONST", "LOAD_SMALL_INT")
+_COPIES = opcodes("COPY", "DUP_TOP")
+_SWAPS = opcodes("SWAP", "ROT_TWO")
 # The tuple of a call's keywords.
-KEYWORDS = opcodes("KW_NAMES", "LOAD_CONST")
-NULL = opcodes("PUSH_NULL")
-CALLS = opcodes(*(n for n in dis.opmap if n.startswith("CALL") and "INTRINSIC" not in n))
+_KEYWORDS = opcodes("KW_NAMES", "LOAD_CONST")
+_PUSH_NULL = opcodes("PUSH_NULL")
+_CALLS = _opcodes_from("CALL") - _opcodes_from("CALL_INTRINSIC")
+_JUMP = opcodes("JUMP_FORWARD")
+_PUSHING = _opcodes_from("LOAD_", "PUSH_", "BUILD_")
+_TAKING = _JUMP | _opcodes_from(
+    "POP_", "STORE_", "DELETE_", "END_", "RETURN_", "RAISE_", "JUMP_IF_",
+    "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_",
+)  # fmt: skip
 _SUBSCRIPT = opcodes("BINARY_SUBSCR")
-_BINARY = opcodes("BINARY_OP")
-
-
-def is_import(step: Step) -> bool:
-    """Whether it imports a module; IMPORT_FROM takes something of one."""
-    return step.opcode == _IMPORT_NAME
-
-
-def is_subscript(step: Step) -> bool:
-    # Since Python 3.14 it is a binary operator, the 26th.
-    return step.opcode in _SUBSCRIPT or (step.argument == 26 and step.opcode in _BINARY)
+# Since Python 3.14 it is a binary operator, the 26th.
+_BINARY, _SUBSCRIPTS = opcodes("BINARY_OP"), 26
 
 
 _OF_VARIABLES = ("LOAD_FAST", "LOAD_FAST_BORROW", "STORE_FAST")
@@ -229,7 +311,7 @@ _PAIRS = {
     for second in _OF_VARIABLES
     if f"{first}_{second}" in dis.opmap
 }
-_IDLE = opcodes("CACHE", "NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS")
+_IDLE = opcodes("CACHE", "NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "PRECALL")
 _WITH_NAME = frozenset(dis.hasname)
 _WITH_CONSTANT = frozenset(dis.hasconst)
 _WITH_VARIABLE = frozenset((*dis.haslocal, *dis.hasfree))

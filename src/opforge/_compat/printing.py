@@ -27,7 +27,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .bytecode import NAMES, chains, globals_read
+from .bytecode import NAMES, chains, names_read
 from .kernels import innermost, unwrap_constexpr
 from .reach import ABSENT, contents, is_foreign_name
 
@@ -176,7 +176,7 @@ def _function_types() -> tuple[type[Any], ...]:
 
 def _used(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """The names that a function takes from outside."""
-    values = {name: fn.__globals__.get(name, ABSENT) for name in globals_read(fn.__code__)}
+    values = {name: fn.__globals__.get(name, ABSENT) for name in names_read(fn.__code__)}
     values.update(zip(fn.__code__.co_freevars, map(contents, fn.__closure__ or ()), strict=False))
     for name, value in values.items():
         is_module = isinstance(value, types.ModuleType)

@@ -86,7 +86,9 @@ class Walk:
         while self._waiting:
             self._read(self._waiting.popleft())
             if len(self._seen) > self.most_objects:
-                self.gaps.append(Unfollowed(name_of(root), place_of(root), "it leads to too much"))
+                named = root if type(root) is types.FunctionType else type(root)
+                name = str(named.__qualname__)
+                self.gaps.append(Unfollowed(name, place_of(root), "it leads to too much"))
                 break
 
     def _read(self, reached: Reached) -> None:
@@ -275,7 +277,7 @@ class Walk:
             self._kernel(kernel)
         if kernel is value:
             return
-        for name in ("__wrapped__", "fn", "func"):
+        for name in _INNER:
             self._visit(held.get(name), cost=0)
         for name in [n for n in self._names if n in held]:
             self.named(held, name, held[name], cost=cost)
@@ -284,9 +286,6 @@ class Walk:
             self._visit(held.get("_modules"), cost=cost)
         elif issubclass(cls, _BASES):
             self._container(value, cost)
-        # Not by `issubclass`, which hashes a class where the other one is abstract.
-        for name in [_AROUND[id(base)] for base in _mro(cls) if id(base) in _AROUND]:
-            self._visit(held.get(name), cost=cost)
         self._members(cls, value)
 
     def _own(self, owner: Any) -> None:
@@ -316,7 +315,7 @@ class Walk:
                 continue
             for name, member in [*_class_dict(base).items()]:
                 if name not in names:
-                    is_called = by_unknown or (is_used and (name[:2] == "__" or name in _CALLED))
+                    is_called = by_unknown or (is_used and (name[:2] == "__" or name in CALLED))
                     if not is_called or id(type(member)) not in METHODS:
                         continue
                 if type(member) is types.MemberDescriptorType:
@@ -352,10 +351,13 @@ def mentions(code: types.CodeType) -> Mentions:
     names = dict.fromkeys(name for inner in every for name in inner.co_names)
     constants = (value for inner in every for value in inner.co_consts)
     strings = dict.fromkeys(value for value in constants if type(value) is str)
-    read = {name: False for inner in every for name in bytecode.names_read(inner)}
-    read.update((name, True) for inner in every for name in bytecode.globals_read(inner))
-    # What pytest puts into a module for the asserts that it writes anew.
-    read = {name: sure for name, sure in read.items() if not name.startswith("@")}
+    read: dict[str, bool] = {}
+    for name, is_certain in [
+        each for inner in every for each in bytecode.names_read(inner).items()
+    ]:
+        # pytest puts "@py_builtins" into a module for the asserts that it writes anew.
+        if not name.startswith("@"):
+            read[name] = is_certain or read.get(name, False)
     imported = [each for inner in every for each in bytecode.imports(inner)]
     if names.keys() & _IMPORTS:
         texts = (text for text in strings if text.replace(".", "").isidentifier())
@@ -383,8 +385,8 @@ def _operators_in(code: types.CodeType) -> Iterator[tuple[str, tuple[str, ...]]]
 def _line_reading(code: types.CodeType, name: str) -> int:
     for inner in with_nested(code):
         for step in bytecode.steps(inner):
-            if step.opcode in bytecode.OUTSIDE and bytecode.operand(inner, step) == name:
-                return bytecode.line(inner, step)
+            if step[0] in bytecode.OUTSIDE and bytecode.operand(inner, step) == name:
+                return bytecode.line(inner, step[2])
     return code.co_firstlineno
 
 
@@ -405,12 +407,6 @@ def absolute_name(fn: types.FunctionType, name: str, level: int) -> str:
     return ".".join([*above[: len(above) + 1 - level], *([name] if name else [])])
 
 
-def name_of(value: Any) -> str:
-    """A function's or an object's name for a message."""
-    named = value if isinstance(value, (type, *_FUNCTIONS)) else type(value)
-    return str(named.__qualname__)
-
-
 def place_of(value: Any) -> str:
     """`file:line` of a function."""
     code = value.__code__ if type(value) is types.FunctionType else None
@@ -427,20 +423,14 @@ def class_attribute(cls: type[Any], name: str) -> Any:
 _mro = type.__dict__["__mro__"].__get__
 _class_dict = type.__dict__["__dict__"].__get__
 # What torch calls of an object; Python calls what begins with two underscores.
-_CALLED = frozenset({"forward", "backward", "setup_context"})
+CALLED = frozenset({"forward", "backward", "setup_context"})
 _ALL_MODULES = frozenset({"_modules", "children", "modules", "named_children", "named_modules"})
 # With these, a text is the name of an attribute, or of a module.
 _BY_TEXT = frozenset({"getattr", "attrgetter", "methodcaller", "vars", "__dict__"})
 _IMPORTS = frozenset({"import_module", "__import__"})
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _BASES = (tuple, list, dict)
-# Classes of the standard library, and where their objects hold what they are about.
-_AROUND = {
-    id(collections.UserDict): "data",
-    id(collections.UserList): "data",
-    id(collections.ChainMap): "maps",
-    id(enum.Enum): "_value_",
-}
+# Where wrappers, a UserDict, a ChainMap and a member of an enum hold what they are about.
+_INNER = ("__wrapped__", "fn", "func", "data", "maps", "_value_")
 _LISTS = (list, tuple, set, frozenset, collections.deque)
 
 
@@ -485,6 +475,10 @@ def is_foreign(value: Any) -> bool:
     else:
         name = type.__getattribute__(value if issubclass(kind, type) else kind, "__module__")
     return not isinstance(name, str) or is_foreign_name(name)
+
+
+def is_foreign_function(value: Any) -> bool:
+    return type(value) is types.FunctionType and is_foreign_file(value.__code__.co_filename)
 
 
 @functools.cache

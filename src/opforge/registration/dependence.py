@@ -196,18 +196,13 @@ def _shown(value: Any, around: tuple[int, ...] = ()) -> str:
     if _kernels.is_kernel(value):
         configs = [str(c) for part in _kernels.chain(value) for c in getattr(part, "configs", ())]
         return f"kernel {_kernels.kernel_name(value)} {configs}"
-    if kind is types.BuiltinFunctionType or _is_function_of_others(value):
+    if kind is types.BuiltinFunctionType or reach.is_foreign_function(value):
         return f"{value.__module__}.{value.__qualname__}"
     module, name = (type.__getattribute__(kind, n) for n in ("__module__", "__name__"))
     if module == "numpy" and not getattr(value, "shape", True):
         return repr(value)
     # Triton's wraps a number.
     return inner(value.value) if name == "constexpr" else ""
-
-
-def _is_function_of_others(value: Any) -> bool:
-    is_function = type(value) is types.FunctionType
-    return is_function and reach.is_foreign_file(value.__code__.co_filename)
 
 
 def _text(fn: types.FunctionType) -> str:
