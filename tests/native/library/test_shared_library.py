@@ -65,25 +65,25 @@ def test_a_library_that_was_built_again_is_not_taken_for_the_first(tmp_path, con
 
 
 @pytest.mark.parametrize("open_it", [native.open, opforge.load])
-@pytest.mark.parametrize("fault", ["empty", "abi", "format", "manifest"])
-def test_a_file_that_failed_once_can_be_opened_when_it_is_whole(fault, open_it, tmp_path, content):
-    faulty = {
-        "empty": lambda: b"",
-        "abi": lambda: shared_object(tmp_path, abi=99),
-        "format": lambda: shared_object(tmp_path, {**MANIFEST, "format": 1}),
-        "manifest": lambda: shared_object(tmp_path, "no JSON"),
-    }[fault]()
-    file = publish(tmp_path / "dist", faulty)
-    with pytest.raises((NotALibrary, StaleLibrary)):
+@pytest.mark.parametrize(
+    ("faults", "refusal"),
+    [
+        ({"abi": 99}, (NotALibrary, "has ABI 99, and this opforge has ABI 1")),
+        (
+            {"manifest": {**MANIFEST, "format": 99, "ops": "elsewhere"}},
+            (StaleLibrary, "has format 99, and this opforge reads 3"),
+        ),
+        ({"manifest": "no JSON"}, (NotALibrary, "cannot be read")),
+    ],
+)
+def test_a_file_that_failed_once_can_be_opened_when_it_is_whole(
+    faults, refusal, open_it, tmp_path, content
+):
+    file = publish(tmp_path / "dist", shared_object(tmp_path, **faults))
+    with pytest.raises(refusal[0], match=refusal[1]):
         open_it(file)
     publish(tmp_path / "dist", content)
     open_it(file)
-
-
-def test_open_heeds_the_format_of_the_manifest(tmp_path):
-    publish(tmp_path, shared_object(tmp_path, {**MANIFEST, "format": 99, "ops": "elsewhere"}))
-    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 3"):
-        native.open(tmp_path)
 
 
 TRY_ALL = """
@@ -105,7 +105,7 @@ print(opened)
 @pytest.mark.parametrize("with_record", [True, False])
 def test_a_library_that_is_cut_short_is_not_opened(with_record, tmp_path, content):
     chance = random.Random(0)
-    for number in range(30):
+    for number in range(20):
         file = publish(tmp_path / str(number), content)
         file.write_bytes(content[: chance.randrange(len(content))])
         if not with_record:
@@ -140,7 +140,7 @@ def test_an_adapter_that_the_hashes_do_not_list_is_refused(tmp_path, content):
         refuse_damaged(adapter, "made")
 
 
-@pytest.mark.parametrize("sums", [b"", b"[]", b"0  lib/libmade.so", b"\xff"])
+@pytest.mark.parametrize("sums", [b"", b"0  lib/libmade.so"])
 def test_hashes_that_cannot_be_read_are_told_with_what_writes_them(sums, tmp_path, content):
     publish(tmp_path, content)
     (tmp_path / "share" / "made" / "SHA256SUMS").write_bytes(sums)

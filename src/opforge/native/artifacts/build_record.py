@@ -93,8 +93,14 @@ def find_unchanged(folder: str | os.PathLike[str], arguments: Mapping[str, Any])
 
     Without --name the library's name is not known before the import, so all records are read.
     """
-    places = sorted(Path(folder).glob(stamp_path("*")))
-    return next((path for path in places if difference(path, arguments) is None), None)
+    plain = _plain(arguments)
+    for path in sorted(Path(folder).glob(stamp_path("*"))):
+        stamp = read(path)
+        if stamp is None or stamp.arguments != plain or any(changed_tools(stamp)):
+            continue
+        if not changed_files(path.resolve().parents[2], {**stamp.read, **stamp.written}):
+            return path
+    return None
 
 
 def stamp_path(name: str) -> str:
@@ -102,31 +108,27 @@ def stamp_path(name: str) -> str:
     return f"share/{name}/build.json"
 
 
-def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> str | None:
-    """The first thing that has changed since, as text; None if nothing has."""
-    stamp = read(Path(path))
-    if stamp is None:
-        return "there is no record of a build"
-    if _plain(arguments) != stamp.arguments:
-        return "the arguments have changed"
-    for what, now, then in (
-        ("version", current_versions(), stamp.versions),
-        ("variable", current_variables(), stamp.variables),
+def changed_tools(stamp: Stamp) -> Iterator[str]:
+    """The versions and variables that are others now: `triton was 3.6.0 and is 3.7.0`."""
+    for then, now in (
+        (stamp.versions, current_versions()),
+        (stamp.variables, current_variables()),
     ):
-        for name in sorted({*now, *then}):
-            if now.get(name) != then.get(name):
-                return f"{what} of {name}: {then.get(name)} -> {now.get(name)}"
-    # The folder that `stamp_path` is relative to.
-    root = Path(path).resolve().parents[2]
-    for file, digest in {**stamp.read, **stamp.written}.items():
-        what = change_of(root / file, digest)
-        if what:
-            return f"{file} {what}"
-    return None
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                yield f"{name} was {then.get(name, 'not set')} and is {now.get(name, 'not set')}"
 
 
-def change_of(file: Path, digest: str) -> str:
-    """What became of a file that had this hash; empty if it has it still."""
+def changed_files(root: Path, digests: Mapping[str, str]) -> dict[str, str]:
+    """What became of the files that do not have their hashes any more."""
+    return {
+        file: what
+        for file, digest in sorted(digests.items())
+        if (what := _change(root / file, digest))
+    }
+
+
+def _change(file: Path, digest: str) -> str:
     try:
         return "" if digest_of(file) == digest else "has changed"
     except (FileNotFoundError, NotADirectoryError):

@@ -138,10 +138,7 @@ class PublicKeys:
         from ...errors import BadOption
 
         self._minisign = _minisign()
-        if isinstance(keys, (str, os.PathLike)):
-            fix = f"trusted_keys=[{os.fspath(keys)!r}]"
-            raise BadOption(f"trusted_keys must be a list, got {keys!r}", fix=fix)
-        if not isinstance(keys, Iterable) or isinstance(keys, bytes):
+        if isinstance(keys, (str, bytes, os.PathLike)) or not isinstance(keys, Iterable):
             raise BadOption(f"trusted_keys must be a list, got {keys!r}", fix=_LIST)
         # By what people call them.
         self._keys = dict(_public_key(self._minisign, key) for key in keys)

@@ -100,19 +100,14 @@ def make(
     # Of several, those of ops without a declaration do not count, which is known later.
     if check_name is not None and (given.name or len(spaces) == 1):
         check_name(given.name or spaces.pop())
+    options = (
+        "archs", "name", "static", "ptx", "sources_only", "torch", "tvm_ffi", "jax", "jobs",
+        "tuning",
+    )  # fmt: skip
     return build(
         ops,
         given.output,
-        archs=given.archs,
-        name=given.name,
-        static=given.static,
-        ptx=given.ptx,
-        sources_only=given.sources_only,
-        torch=given.torch,
-        tvm_ffi=given.tvm_ffi,
-        jax=given.jax,
-        jobs=given.jobs,
-        tuning=given.tuning,
+        **{option: getattr(given, option) for option in options},
         read=read,
         arguments=given.deciding(),
         **more,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def _held(root: Path, place: Path, called: str, keys: PublicKeys | None) -> Veri
             if (root / file).exists() or not _only_builds(file)
         }
     left_out = len(written) - len(there)
-    different = _unlike(root, there) | _unlisted(root, keys)
+    different = build_record.changed_files(root, there) | _unlisted(root, keys)
     return Verified(name, len(there), False, different, left_out=left_out, signed_by=signer)
 
 
@@ -186,9 +186,8 @@ def _package(root: Path) -> Path | None:
     """A library's package has its files in it; that of served kernels in a folder."""
     if (root / "_library.py").exists():
         return root
-    return (
-        root.parent if root.name == "kernels" and (root.parent / "__init__.py").exists() else None
-    )
+    above = root.parent
+    return above if root.name == "kernels" and (above / "__init__.py").exists() else None
 
 
 def _only_builds(file: str) -> bool:
@@ -215,18 +214,20 @@ def to_json(found: list[Verified]) -> str:
     return json.dumps([dataclasses.asdict(one) for one in found], indent=2)
 
 
-def _unlike(root: Path, written: Mapping[str, str]) -> dict[str, str]:
-    return {
-        file: what
-        for file, digest in sorted(written.items())
-        if (what := build_record.change_of(root / file, digest))
-    }
-
-
 def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Rebuild) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
-    _refuse(name, stamp, sources)
-    changed = _unlike(root, stamp.read)
+    if not stamp.arguments:
+        raise NotALibrary(
+            f"{name} cannot be built again: Python built it, and its record has no command",
+            fix=f"build it with `opforge build`, or {_FILES_ONLY}",
+        )
+    if not sources:
+        raise BadOption(
+            f"{name} is not built again: that imports its sources, and nothing is imported that "
+            "a folder names",
+            fix=f"name what it is built from: --source ops.py; or {_FILES_ONLY}",
+        )
+    changed = build_record.changed_files(root, stamp.read)
     with tempfile.TemporaryDirectory(prefix="opforge-verify-") as output:
         rebuild(sources, stamp.arguments, output)
         [made] = Path(output).glob(build_record.stamp_path("*"))
@@ -239,24 +240,10 @@ def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Reb
     }
     files = len({*stamp.written, *again.written})
     reasons = [f"{(root / file).resolve()} {what}" for file, what in changed.items()]
-    reasons += _other_tools(stamp)
+    reasons += build_record.changed_tools(stamp)
     if different and not reasons:
         reasons = [_unexplained(different, stamp.arguments.get("folder"))]
     return Verified(name, files, True, different, tuple(reasons) if different else ())
-
-
-def _refuse(name: str, stamp: Stamp, sources: Sequence[str]) -> None:
-    if not stamp.arguments:
-        raise NotALibrary(
-            f"{name} cannot be built again: Python built it, and its record has no command",
-            fix=f"build it with `opforge build`, or {_FILES_ONLY}",
-        )
-    if not sources:
-        raise BadOption(
-            f"{name} is not built again: that imports its sources, and nothing is imported that "
-            "a folder names",
-            fix=f"name what it is built from: --source ops.py; or {_FILES_ONLY}",
-        )
 
 
 def _rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) -> None:
@@ -271,16 +258,6 @@ def _rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) 
         # A table is data, so it may be named relative to where the command ran.
         given["tuning"] = str(Path(arguments.get("folder", ""), given["tuning"]))
     make(BuildArguments(tuple(sources), output, **given), cache=None)
-
-
-def _other_tools(stamp: Stamp) -> Iterator[str]:
-    for then, now in (
-        (stamp.versions, build_record.current_versions()),
-        (stamp.variables, build_record.current_variables()),
-    ):
-        for name in sorted({*then, *now}):
-            if then.get(name) != now.get(name):
-                yield f"{name} was {then.get(name, 'not set')} and is {now.get(name, 'not set')}"
 
 
 def _unexplained(different: Mapping[str, str], folder: object) -> str:

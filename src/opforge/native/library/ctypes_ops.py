@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadOption, NotALibrary, WrongArgument
+from ...errors import BadOption, WrongArgument
 from ...notebook import html_table
 from ..ir.abi import MAX_RANK
 from ..ir.dtypes import DTYPES
@@ -95,11 +95,7 @@ class NativeLibrary(SharedLibrary):
     def implementations_of(self, function: str) -> tuple[NativeImplementation, ...]:
         """What implements an operator, in the order in which a call tries them."""
         first = ctypes.POINTER(_Implementation)()
-        try:
-            count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
-        except AttributeError as error:
-            what = f"{self.name} was built by another version of opforge: {error}"
-            raise NotALibrary(what, fix="build the library again") from error
+        count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
         return tuple(
             NativeImplementation(i, *(getattr(first[i], f).decode() for f in _Implementation.texts))
             for i in range(count)

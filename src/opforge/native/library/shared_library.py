@@ -146,10 +146,8 @@ class SharedLibrary:
                 raise self._other(error) from error
         _opened.setdefault(file.resolve(), stamp)
         try:
-            self._check_abi()
-            self.contents = Manifest(self._manifest(), str(file))
+            self.contents = self._read_manifest()
             self.manifest = self.contents.content
-            self._check_format()
         except BaseException:
             self.abandon()
             raise
@@ -216,9 +214,11 @@ class SharedLibrary:
             error.status = STATUS_NAMES[status]
             raise error
 
-    def _check_abi(self) -> None:
+    def _read_manifest(self) -> Manifest:
         try:
             version = self._function("abi_version")()
+            for text in ("last_error", "manifest"):
+                self._function(text).restype = ctypes.c_char_p
         except AttributeError as error:
             raise self._other(error) from error
         if version != ABI:
@@ -226,21 +226,13 @@ class SharedLibrary:
 
             what = f"{self.file} has ABI {version}, and this opforge has ABI {ABI}"
             raise NotALibrary(what, fix=f"build it again: {rebuild(self.file)}")
-
-    def _manifest(self) -> bytes:
-        try:
-            for text in ("last_error", "manifest"):
-                self._function(text).restype = ctypes.c_char_p
-        except AttributeError as error:
-            raise self._other(error) from error
-        return self._function("manifest")() or b""
-
-    def _check_format(self) -> None:
+        manifest = Manifest(self._function("manifest")() or b"", str(self.file))
         refuse_other_format(
-            self.contents,
+            manifest,
             f"the manifest in {self.file}",
-            lambda: f"build it again: {rebuild(self.file, archs=self.contents.archs)}",
+            lambda: f"build it again: {rebuild(self.file, archs=manifest.archs)}",
         )
+        return manifest
 
     def _other(self, error: Exception) -> Exception:
         from ...errors import NotALibrary
