@@ -165,11 +165,7 @@ def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project, 
 
 def test_an_empty_tree_is_refused(quick, tmp_path):
     printed = quick.configure(f"-DOPS={tmp_path}", fails=True)
-    assert "fix: one folder per operator" in printed.partition("CMake Error")[0]
     assert "has no operators" in " ".join(printed.partition("CMake Error")[2].split())
-
-
-def test_a_folder_that_is_not_there_is_refused(quick, tmp_path):
     assert "there is no folder" in quick.configure(f"-DOPS={tmp_path}/none", fails=True)
 
 
@@ -178,12 +174,7 @@ def test_a_python_without_the_packages_is_refused(quick, tmp_path):
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={bare}", fails=True)
-    told = " ".join(printed.split())
-    assert "does not have opforge, torch, triton" in told
-    assert "Set OPFORGE_PYTHON_EXECUTABLE to a Python that has" in told
-
-
-def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
+    assert "does not have opforge, torch, triton" in " ".join(printed.split())
     printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={tmp_path}/none", fails=True)
     assert "does not run (it is what OPFORGE_PYTHON_EXECUTABLE says)" in " ".join(printed.split())
 
@@ -194,9 +185,7 @@ CALLS = {
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops; there are OPERATORS, MODULES, ONLY",
-    "mylib OPERATORS ops ARCHS 80 NAME_SPACE my": "unknown keyword NAME_SPACE, after ARCHS; there",
     "mylib OPERATORS ops ARCH 80": "unknown keyword ARCH, after OPERATORS; there are OPERATORS",
-    "mylib MODULES ops.py JOB 4 ARCHS 80": "unknown keyword JOB, after MODULES",
     "mylib OPERATORS ops ARCHS 80 jobs 4": "unknown keyword jobs, after ARCHS",
     "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
 }
@@ -292,11 +281,10 @@ def test_the_example_builds_without_python(example):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["-DWITH_NVIDIA=OFF"], "WITH_TRITON needs WITH_NVIDIA"),
-        (["-DWITH_METAX=ON"], "WITH_TRITON and WITH_METAX are both on"),
-        (["-DWITH_ASCEND=ON"], "WITH_TRITON and WITH_ASCEND are both on"),
+        ("-DWITH_NVIDIA=OFF", "WITH_TRITON needs WITH_NVIDIA"),
+        ("-DWITH_METAX=ON", "WITH_TRITON and WITH_METAX are both on"),
     ],
 )
 def test_the_example_refuses_devices_that_triton_does_not_build_for(example, given, message):
-    reset = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", "-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON"]
-    assert message in example.configure(*reset, *given, fails=True)
+    reset = ["-DWITH_METAX=OFF", "-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON"]
+    assert message in example.configure(*reset, given, fails=True)

@@ -5,9 +5,6 @@
 """
 
 import contextlib
-import copy
-import json
-import math
 import os
 import time
 import unittest
@@ -56,38 +53,6 @@ def attack(*strategies, examples, known=()):
     return decorate
 
 
-# Of every type and beyond every range; names, terms and values of manifests among them.
-ODD = [
-    None, True, False, 0, 1, -1, 0.5, 2**31, 2**63, 2**64, -(2**70), 10**400, math.inf, -math.inf,
-    math.nan, "", "x", "a b", "a\nb", "\0", "\ud800", "\udcff", "gr\u00f6\u00dfe", "x" * 5000,
-    "x=print(1)", "lambda", "../../etc", "/dev/zero", "aten::add", "demo::other", "sm_99999999",
-    "Tensor", [], {}, [[]], [{}], [None], {"x": 1}, ["float", "x"], ["dtype", "nope"], ["dtype"],
-    ["device", "nope"], ["list"], ["call"], ["item"], ["grad", 0], ["input", 99], ["//", "m", 0],
-]  # fmt: skip
-# What json.dumps could not write; each is a text in the document until then.
-_DEEP = {
-    "@lists": "[" * 900 + "]" * 900,
-    "@objects": '{"a":' * 900 + "1" + "}" * 900,
-    "@terms": '["neg",' * 400 + "1" + "]" * 400,
-    "@values": '["list",' * 400 + "1" + "]" * 400,
-    "@endless": "[" * 100_000,
-}
-
-
-@st.composite
-def forged(draw, document):
-    """The bytes of a JSON document with a few things wrong."""
-    content = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 3))):
-        groups = _ways(content)
-        if groups:
-            _change(draw, content, draw(st.sampled_from(draw(st.sampled_from(groups)))))
-    text = json.dumps(content)
-    for name, deep in _DEEP.items():
-        text = text.replace(f'"{name}"', deep)
-    return draw(damaged(text.encode()))
-
-
 @st.composite
 def damaged(draw, content):
     """Bytes as they are, cut short, or with some bytes replaced; mostly as they are."""
@@ -98,36 +63,3 @@ def damaged(draw, content):
     if kind == 0:
         return content[:place]
     return content[:place] + draw(st.binary(min_size=1, max_size=8)) + content[place + kind :]
-
-
-def _ways(content):
-    """The places in a document; those of one pattern together, or lists would have most of them."""
-    groups = {}
-    left = [((), (), content)]
-    while left:
-        way, pattern, value = left.pop()
-        if way:
-            groups.setdefault(pattern, []).append(way)
-        if isinstance(value, dict):
-            left += [((*way, k), (*pattern, k), v) for k, v in value.items()]
-        elif isinstance(value, list):
-            left += [((*way, i), (*pattern, 0), v) for i, v in enumerate(value)]
-    return list(groups.values())
-
-
-def _change(draw, content, way):
-    holder = content
-    for key in way[:-1]:
-        holder = holder[key]
-    key = way[-1]
-    what = draw(st.sampled_from(["replace"] * 5 + ["delete", "repeat", "rename", "nest"]))
-    if what == "delete":
-        del holder[key]
-    elif what == "repeat" and isinstance(holder, list):
-        holder.insert(key, copy.deepcopy(holder[key]))
-    elif what == "rename" and isinstance(holder, dict):
-        holder[draw(st.sampled_from(["", "x", "\ud800", "a b"]))] = holder.pop(key)
-    elif what == "nest":
-        holder[key] = draw(st.sampled_from([[holder[key]], {"x": holder[key]}, *_DEEP]))
-    else:
-        holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))

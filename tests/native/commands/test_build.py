@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -148,12 +147,6 @@ def test_a_library_is_built_and_reported(sample, tmp_path):
     } <= names
 
 
-def test_the_name_and_a_static_library_on_request(sample, tmp_path):
-    built(sample, "--arch", "sm_80", "-o", tmp_path, "--name", "other", "--static")
-    names = {str(path) for path in tree(tmp_path)}
-    assert {"include/other.h", "lib/libother.so", "lib/libother.a"} <= names
-
-
 LISTED = """
 
 def backward(ctx, grad):
@@ -228,7 +221,7 @@ def test_a_wheel_on_request_of_the_library_that_was_built(sample, adapted, tmp_p
     assert wheel.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["torch", "json", "class"])
+@pytest.mark.parametrize("name", ["torch", "json"])
 def test_a_wheels_name_is_refused_before_anything_is_imported(name, tmp_path):
     done = run("no_such_module", "--wheel", "-o", tmp_path, "--name", name)
     assert done.exit_code == 1
@@ -243,12 +236,6 @@ def test_a_namespace_that_cannot_be_a_wheels_name_is_refused_before_anything_is_
     assert not (tmp_path / "dist/lib").exists()
 
 
-def test_sources_alone_make_no_wheel(sample, tmp_path):
-    done = run(sample, "--sources-only", "--wheel", "-o", tmp_path)
-    assert done.exit_code == 1
-    assert "--sources-only and --wheel were both given\n  fix: use one of them" in done.output
-
-
 def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
     source = write_source(tmp_path, "build_backwards", SOURCE + BACKWARD + LISTED)
     said = built(source, "--list", "--arch", "sm_80")
@@ -257,21 +244,23 @@ def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
     assert "\n- build_backwards::listed: the library has no listed_backward, because" in said
 
 
-def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--torch")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--name", "math"], "programs that include <math.h> or link -lmath would pick up this"),
+        (["--arch", "sm_12"], "cannot compile for sm_12"),
+        (["--arch", "gfx906"], "cannot compile for gfx906"),
+        (["--arch", "xpu"], "'xpu' is an Intel GPU"),
+        (["--arch", "gfx942", "--ptx"], "there is no PTX for AMD GPUs"),
+        (["--sources-only", "--wheel"], "--sources-only and --wheel were both given"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(sample, tmp_path, options, said):
+    done = run(sample, *options, "-o", tmp_path / "dist")
     assert done.exit_code == 1
-    assert "no-such-compiler, which compiles native libraries, is not installed" in done.output
-    assert tree(tmp_path) == {}
-
-
-@pytest.mark.parametrize("name", ["math", "string", "m", "cuda"])
-def test_the_name_of_a_system_header_or_library_is_refused(sample, tmp_path, name):
-    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--name", name)
-    assert done.exit_code == 1
-    assert f"programs that include <{name}.h> or link -l{name} would pick up this" in done.output
-    assert f"fix: choose another name: --name {name}_ops" in done.output
-    assert tree(tmp_path) == {}
+    assert said in done.output
+    assert "fix: " in done.output
+    assert not (tmp_path / "dist").exists()
 
 
 def test_list_shows_what_would_be_built_and_builds_nothing(sample, tmp_path):
@@ -301,11 +290,6 @@ def test_verbose_shows_each_variant_and_what_the_compiler_made_of_it(sample, tmp
         said,
     )
     assert len(found) == 12
-
-
-def test_several_architectures_share_a_library(sample, tmp_path):
-    said = built(sample, "--arch", "sm_80", "--arch", "sm_90", "-o", tmp_path)
-    assert "6 kernel variants, 12 images for sm_80, sm_90; " in said
 
 
 def command(*arguments, options=()):
@@ -397,37 +381,18 @@ def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_compiled(sa
     done = run(sample, "--arch", "sm_80", "-o", tmp_path / "file" / "dist")
     assert done.exit_code == 1
     assert f"cannot write to {tmp_path / 'file' / 'dist'}" in done.output
-    assert "-o" in done.output
+    assert "compiling" not in done.output
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_left_alone(sample, tmp_path):
-    tmp_path.chmod(0o500)
-    try:
-        done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
-    finally:
-        tmp_path.chmod(0o700)
+@pytest.mark.parametrize(("variable", "options"), [("CC", []), ("CXX", ["--torch"])])
+def test_without_a_compiler_nothing_is_left_behind(
+    sample, tmp_path, monkeypatch, variable, options
+):
+    monkeypatch.setenv(variable, "no-such-compiler")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist", *options)
     assert done.exit_code == 1
-    assert "cannot write" in done.output
-
-
-def test_without_a_c_compiler_nothing_is_left_behind(sample, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler")
-    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
-    assert done.exit_code == 1
-    assert "no-such-compiler" in done.output
-    assert "CC=" in done.output
-    assert not (tmp_path / "dist").exists()
-
-
-def test_a_c_compiler_with_an_open_quote_is_told_with_its_text(sample, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", "gcc 'x")
-    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
-    assert done.exit_code == 1
-    assert "the environment variable CC cannot be read as a command: No closing" in done.output
-    assert "CC=gcc 'x" in done.output
-    assert "fix: quote it as for a shell: CC='cc -m64'" in done.output
-    assert "Traceback" not in done.output
+    assert "no-such-compiler, which compiles native libraries, is not installed" in done.output
+    assert f"found: {variable}=no-such-compiler" in done.output
     assert not (tmp_path / "dist").exists()
 
 
@@ -458,58 +423,21 @@ def test_one_library_is_for_both_vendors(sample, tmp_path):
     assert " for sm_80, gfx90a\n" in listed.output
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "guards"),
-    [
-        (
-            "vendor",
-            "torch.version.hip and n > 100",
-            {
-                "device.vendor == NVIDIA": {"sm_80", "sm_90"},
-                "device.vendor == AMD and n <= 100": {"gfx942"},
-                "device.vendor == AMD and 100 < n": {"gfx942"},
-            },
-        ),
-        (
-            "capability",
-            "torch.version.hip or n > 100 or torch.cuda.get_device_capability() >= (9, 0)",
-            {
-                "device.vendor == NVIDIA and n <= 100 and device.major != 9": {"sm_80"},
-                "device.vendor == NVIDIA and n <= 100 and device.major == 9": {"sm_90"},
-                "device.vendor == NVIDIA and 100 < n": {"sm_80", "sm_90"},
-                "device.vendor == AMD": {"gfx942"},
-            },
-        ),
-    ],
-)
-def test_verbose_lists_a_shared_kernel_for_the_gpus_that_take_the_path(
-    tmp_path, name, asked, guards
-):
-    source = write_source(tmp_path, f"build_by_{name}", SOURCE.replace("n > 100", asked))
+def test_verbose_lists_a_shared_kernel_for_the_gpus_that_take_the_path(tmp_path):
+    asked = "torch.version.hip or n > 100 or torch.cuda.get_device_capability() >= (9, 0)"
+    source = write_source(tmp_path, "build_by_gpu", SOURCE.replace("n > 100", asked))
     archs = ("--arch", "sm_80", "--arch", "sm_90", "--arch", "gfx942")
     said = built(source, *archs, "-v", "--sources-only", "-o", tmp_path / "dist")
     listed = {}
     for part in re.split(r"^  (?=x fp32 1-d)", said, flags=re.MULTILINE)[1:]:
         guard = re.match(r".* where (.*): twice_kernel", part)[1]
         listed.setdefault(guard, set()).update(re.findall(r"^      (\w+) ", part, re.MULTILINE))
-    assert listed == guards
-
-
-@pytest.mark.parametrize(
-    ("arch", "said"),
-    [
-        ("sm_12", "cannot compile for sm_12"),
-        ("ampere", "'ampere' is not a GPU architecture"),
-        ("gfx906", "cannot compile for gfx906"),
-        ("xpu", "'xpu' is an Intel GPU"),
-    ],
-)
-def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, arch, said):
-    done = run(sample, "--arch", arch, "-o", tmp_path / "dist")
-    assert done.exit_code == 1
-    assert said in done.output
-    assert "fix: " in done.output
-    assert not (tmp_path / "dist").exists()
+    assert listed == {
+        "device.vendor == NVIDIA and n <= 100 and device.major != 9": {"sm_80"},
+        "device.vendor == NVIDIA and n <= 100 and device.major == 9": {"sm_90"},
+        "device.vendor == NVIDIA and 100 < n": {"sm_80", "sm_90"},
+        "device.vendor == AMD": {"gfx942"},
+    }
 
 
 def test_kernels_come_from_a_cache_that_another_machine_has_filled(sample, tmp_path, monkeypatch):
@@ -531,26 +459,12 @@ def test_a_bad_shared_cache_is_refused_before_anything_is_traced(sample, tmp_pat
     done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
     assert done.exit_code == 1
     assert "OPFORGE_REMOTE_CACHE is not a URL" in done.stderr
-    assert "fix: give a URL such as https://" in done.stderr
 
 
-def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):
-    done = run(f"{sample}:plain", "-o", tmp_path / "dist")
-    assert done.exit_code == 1
-    assert "build_sample::plain has no native.declare" in done.output
-    assert not (tmp_path / "dist").exists()
-
-
-def test_ptx_for_amd_gpus_alone_is_refused(sample, tmp_path):
-    done = run(sample, "--arch", "gfx942", "--ptx", "-o", tmp_path)
-    assert done.exit_code == 1
-    assert "there is no PTX for AMD GPUs" in done.output
-    assert "fix: leave it out, or name an NVIDIA GPU" in done.output
-
-
-def test_ptx_is_carried_on_request(sample, tmp_path):
-    built(sample, "--arch", "sm_80", "--ptx", "-o", tmp_path)
-    assert b".version" in (tmp_path / "lib" / "libbuild_sample.so").read_bytes()
+def test_a_name_a_static_library_and_ptx_on_request(sample, tmp_path):
+    built(sample, "--arch", "sm_80", "-o", tmp_path, "--name", "other", "--static", "--ptx")
+    assert {"include/other.h", "lib/libother.a"} <= {str(path) for path in tree(tmp_path)}
+    assert b".version" in (tmp_path / "lib" / "libother.so").read_bytes()
 
 
 NAMED = """
@@ -569,7 +483,7 @@ def test_an_operator_that_is_named_needs_a_declaration(tmp_path):
     done = run(f"{source}:plain", f"{source}:twice", "--list")
     assert done.exit_code == 1
     assert "build_named::plain has no native.declare, so it cannot be built" in done.output
-    alone = run(f"{source}:plain", "--list")
+    alone = run(f"{source}:plain", "-o", tmp_path / "dist")
     assert "build_named::plain has no native.declare" in alone.output
     assert run(source, "--list").exit_code == 0
 

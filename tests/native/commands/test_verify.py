@@ -1,11 +1,9 @@
 """`opforge verify`: what it says of a library that is whole, altered, moved or built otherwise."""
 
-import errno
 import hashlib
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -133,12 +131,6 @@ def test_as_json(dist):
     assert found["different"] == {"include/verified.h": "has changed"}
 
 
-def test_a_record_does_not_lead_out_of_the_folder(dist):
-    (dist.parent / "secret").write_text("")
-    edit_hashes(dist, **{"../secret": "0" * 64})
-    assert "is not a hash and a path in the folder" in verified(dist, "--manifest-only")[1]
-
-
 def test_what_differs_is_explained_by_sources_and_versions(project, tmp_path):
     folder = shutil.copytree(project, tmp_path / "copy")
     edit_record(folder / "dist", arguments=recorded(folder / "dist")["arguments"] | {
@@ -195,10 +187,7 @@ def test_a_library_that_no_command_built(dist):
     assert f"fix: build it with `opforge build`, or {FILES_ONLY}" in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"targets": ["ops.py"]}, {"archs": [], "evil": 1}, {"archs": [], "output": "elsewhere"}],
-)
+@pytest.mark.parametrize("arguments", [{"targets": ["ops.py"]}, {"archs": [], "output": "here"}])
 def test_a_record_with_other_arguments(dist, arguments):
     edit_record(dist, arguments=arguments, read={})
     said = verified(dist, "--source", "ops.py")[1]
@@ -207,9 +196,7 @@ def test_a_record_with_other_arguments(dist, arguments):
 
 def test_a_folder_that_is_not_a_library(tmp_path):
     status, said = verified(tmp_path)
-    assert status == 1
-    assert f"{tmp_path} is not part of a build: there is no {tmp_path}/share/NAME/" in said
-    assert "fix: give the folder that `opforge build -o` wrote, or a library or wheel of it" in said
+    assert (status, f"{tmp_path} is not part of a build" in said) == (1, True)
 
 
 def test_a_record_that_cannot_be_read(dist):
@@ -221,12 +208,10 @@ def test_a_record_that_cannot_be_read(dist):
     assert f"fix: build it again, or {FILES_ONLY}" in said
 
 
-def test_hashes_that_cannot_be_read(dist):
-    (dist / "share/verified/SHA256SUMS").write_text("0  lib/libverified.so")
-    assert (
-        "SHA256SUMS cannot be read: line 1 is not a hash and a path in the folder"
-        in verified(dist)[1]
-    )
+@pytest.mark.parametrize("line", ["0  lib/libverified.so", f"{'0' * 64}  ../secret"])
+def test_hashes_that_cannot_be_read_or_lead_out_of_the_folder(dist, line):
+    (dist / "share/verified/SHA256SUMS").write_text(line)
+    assert "line 1 is not a hash and a path in the folder" in verified(dist)[1]
 
 
 def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
@@ -259,17 +244,8 @@ def test_a_build_in_a_python_package_is_not_a_copy_that_was_shipped(dist, folder
     assert (status, "  src/verified/arch.c is gone" in said) == (1, True), said
 
 
-def test_what_cannot_be_read_is_not_gone(dist, monkeypatch):
+def test_what_cannot_be_read_is_not_gone(dist):
     (dist / "include/verified.h").unlink()
     (dist / "include/verified.h").mkdir()
-    read = Path.read_bytes
-
-    def refused(self):
-        if self.name == "libverified.so":
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return read(self)
-
-    monkeypatch.setattr(Path, "read_bytes", refused)
     said = verified(dist, "--manifest-only")[1]
     assert "  include/verified.h cannot be read: Is a directory\n" in said
-    assert "  lib/libverified.so cannot be read: Permission denied\n" in said

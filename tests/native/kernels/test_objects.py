@@ -22,7 +22,6 @@ from support.archs import SM_90
 from support.native.kernel_requests import (
     KINDS,
     gemm,
-    given_descriptor,
     request,
     scale,
     scale_request,
@@ -84,44 +83,25 @@ def test_objects_fit_what_launches_pass(kind, compiled):
     assert objects.usage(found.cubin, found.function, GFX942) == (found.registers, found.spills)
 
 
-def test_a_descriptor_is_passed_as_an_address(compiled):
-    wanted = request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32})
-    assert compiled(wanted).maps == ()
-
-
-def test_a_wrong_abi_is_refused_with_the_argument(image):
-    assert checked(image.cubin) == (image.registers, image.spills)
-    others = [
-        (PASSED[:2], "takes 6 arguments, but a launch passes 2 and two"),
-        ([*PASSED, *PASSED], "takes 6 arguments, but a launch passes 8"),
-        (
-            [*PASSED[:2], ("n", "i64"), PASSED[3]],
-            "takes n as 4 bytes at 16, but a launch passes 8 bytes at 16",
-        ),
-        (
-            [PASSED[2], *PASSED[:2], PASSED[3]],
-            "takes n as 8 bytes at 0, but a launch passes 4 bytes at 0",
-        ),
-    ]
-    for passed, said in others:
-        with pytest.raises(objects.BadObject, match=said):
-            checked(image.cubin, passed)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"passed": PASSED[:2]}, "takes 6 arguments, but a launch passes 2 and two"),
+        ({"passed": [*PASSED, *PASSED]}, "takes 6 arguments, but a launch passes 8"),
+        (
+            {"passed": [*PASSED[:2], ("n", "i64"), PASSED[3]]},
+            "takes n as 4 bytes at 16, but a launch passes 8 bytes at 16",
+        ),
         ({"function": "other"}, "has no kernel other"),
         ({"threads": 128}, r"its largest block has .max_flat_workgroup_size 256, but .* says 128"),
         ({"arch": Arch.named("gfx1100")}, r"its wavefronts has .wavefront_size 64, but .* says 32"),
         ({"shared": 65537}, "needs 65537 bytes of shared memory, and gfx942 has 65536"),
-        ({"passed": [("x", "nvTmaDesc")]}, "cannot pass an argument of type nvTmaDesc"),
     ],
 )
-def test_what_triton_says_is_held_against_the_object(image, given, said):
+def test_a_wrong_abi_is_refused_with_what_is_wrong(image, given, said):
     with pytest.raises(objects.BadObject, match=said):
         checked(image.cubin, **given)
-    assert checked(image.cubin, shared=65536)
+    assert checked(image.cubin, shared=65536) == (image.registers, image.spills)
 
 
 def reserving_16(content):
@@ -135,7 +115,6 @@ def test_a_damaged_object_is_refused(image):
     changed = [
         (b"", "cannot be read: it is not an ELF file"),
         (image.cubin[:60], "cannot be read: unpack_from"),
-        (image.cubin[: len(image.cubin) // 2], "cannot be read"),
         (image.cubin.replace(b"AMDGPU\0", b"OTHERS\0"), "cannot be read"),
         (image.cubin[:at] + b"\xc1" + image.cubin[at + 1 :], "a value of kind 0xc1"),
         (image.cubin.replace(b".kernarg_segment_size", b".kernarg_segment_sIze"), "has no .kern"),
@@ -159,20 +138,11 @@ def test_all_kinds_of_msgpack_are_read():
         assert objects.unpacked(content) == (value, len(content))
 
 
-def test_an_option_of_amds_compiler_is_refused_for_nvidias_gpus_by_name():
-    with pytest.raises(BuildFailed, match="not a launch option for sm_90: waves_per_eu"):
-        compile_all([(scale_request(waves_per_eu=2), (SM_90,))], cache=None)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"num_ctas": 2}, "num_ctas=2 needs clusters, which gfx942 does not have"),
-        (
-            {"num_warps": 32},
-            "num_warps=32 is 2048 threads, 64 to a warp, and a block",
-        ),
-        ({"launch_pdl": True}, "launch_pdl=True needs sm_90 or later"),
+        ({"num_warps": 32}, "num_warps=32 is 2048 threads, 64 to a warp, and a block"),
         ({"maxnreg": 64}, "not a launch option for gfx942: maxnreg"),
     ],
 )
@@ -199,10 +169,7 @@ def test_assembly_of_nvidias_gpus_is_suspected(compiled):
     with pytest.raises(BuildFailed) as caught:
         # LLVM ends the worker, and with it the pool.
         compiled(request(in_ptx, [kind for _, kind in PASSED], {"BLOCK": 64}), executor=None)
-    assert (
-        "it has inline assembly, which for gfx942 must be AMD's: launch another kernel where "
-        "torch.version.hip is set"
-    ) in str(caught.value)
+    assert "it has inline assembly, which for gfx942 must be AMD's" in str(caught.value)
 
 
 def smooth(x: Tensor, at: Tensor) -> Tensor:
@@ -276,23 +243,14 @@ def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype
     wanted, arch = LACKING[dtype]
     with pytest.raises(BuildFailed) as caught:
         compiled(wanted, arch)
-    said = str(caught.value)
-    assert f"{wanted.location}: {wanted.name}(" in said
-    assert f"for {arch}" in said
-    assert f"type {dtype} not supported in this architecture. The supported fp8 dtypes are" in said
-    assert f"; {arch} has no {dtype}: branch on the GPU (torch.version.hip, " in said
+    assert f"{wanted.location}: {wanted.name}(" in str(caught.value)
+    assert f"; {arch} has no {dtype}: branch on the GPU" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx1100"])
-def test_fp8_of_other_gpus_is_computed(name, compiled):
+def test_fp8_of_other_gpus_is_computed(compiled):
     """Triton does it bit by bit where the GPU has no instruction."""
     for dtype in ("*fp8e4nv", "*fp8e5"):
-        wanted = request(copied, [dtype, "*fp32"], {"BLOCK": 64})
-        assert compiled(wanted, Arch.named(name)).registers > 0
-
-
-def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has(compiled):
-    assert compiled(scale_request(4096, num_warps=32), Arch.named("gfx1100")).num_warps == 32
+        assert compiled(request(copied, [dtype, "*fp32"], {"BLOCK": 64})).registers > 0
 
 
 def test_a_gluon_kernel_for_other_warps_is_refused(compiled):
@@ -323,14 +281,6 @@ def test_an_object_that_does_not_fit_fails_the_build(monkeypatch, compiled):
     wanted = request(scale, ["*fp16", "*fp16", "i32", "fp32"], {"BLOCK": 128})
     with pytest.raises(BuildFailed, match="takes n as 8 bytes at 8, but a launch passes 4 bytes"):
         compiled(wanted)
-
-
-def test_requests_for_both_vendors_are_one():
-    wanted = scale_request()
-    archs = (Arch.named("sm_90"), GFX942)
-    images = compile_all([(wanted, archs)], jobs=1, cache=None, ptx=True)
-    assert [key for key, _ in images] == [wanted.key] * 2
-    assert [bool(image.ptx) for image in images.values()] == [True, False]
 
 
 def test_a_module_that_the_compiler_prints_is_left_out(compiled):
