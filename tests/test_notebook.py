@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.aoti_package.contents import PackagedKernel, PackagedOp
-from opforge.aoti_package.package_record import Package, ReportRow
+from opforge.aoti_package.package_record import Package, PackagedKernel, PackagedOp, ReportRow
 from opforge.check.report import CheckReport, Row
 from opforge.model import Discovery, KernelRef, NestedOp, Unresolved
 from opforge.native.artifacts.publish import Written

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.aoti_package import process
+from opforge.aoti_package import verify
 from support import packaged_ops
 from support.processes import python
 
@@ -18,7 +18,7 @@ def _torch_imported():
     """Processes that verify a package start with torch imported, which saves each of them 3 s."""
     program = types.SimpleNamespace(**vars(sys) | {"executable": python()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "sys", program)
+        patch.setattr(verify, "sys", program)
         yield
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import pytest
 import torch
@@ -200,7 +199,7 @@ def test_compiling_kernels_needs_a_gpu(tmp_path):
         (Plain(), (torch.ones(2),), "model.so", BadOption, "fix: model.pt2"),
         (Plain(), torch.ones(2), "model.pt2", WrongArgument, "fix: args=(x,)"),
         (Plain(), (), "model.pt2", WrongArgument, "missing a required argument: 'x'"),
-        (Plain, (torch.ones(2),), "model.pt2", BadSignature, "not an instance of it"),
+        (Plain, (torch.ones(2),), "model.pt2", BadSignature, "Plain is neither a module nor an op"),
         (len, (torch.ones(2),), "model.pt2", BadSignature, "len is neither a module nor an op"),
     ],
 )
@@ -210,20 +209,7 @@ def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, err
     assert text in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"strict": "yes"}, "strict must be None, True or False, got 'yes'"),
-        ({"rtol": -1.0}, "rtol must be a number >= 0, got -1.0"),
-        ({"atol": "1e-3"}, "atol must be a number >= 0, got '1e-3'"),
-    ],
-)
-def test_invalid_options_are_refused_before_anything_runs(options, text):
-    with pytest.raises(BadOption, match=re.escape(text)):
-        opforge.package(Plain(), (torch.ones(2),), "model.pt2", **options)
-
-
 def test_an_unwritable_path_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadOption, match="file, which is not a folder"):
+    with pytest.raises(BadOption, match="cannot be written"):
         opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")

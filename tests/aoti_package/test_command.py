@@ -1,11 +1,20 @@
-"""`opforge package`: its output, its files and its refusals."""
+"""`opforge package`: its output, its files and its refusals; OPFORGE_ACCEPT=1 rewrites golden."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from opforge.aoti_package.command import read_dynamic_texts, read_model
+from opforge.aoti_package.command import (
+    cpp_needs,
+    read_dynamic_texts,
+    read_model,
+    render_cpp,
+    write_cpp,
+)
+from opforge.aoti_package.package_record import Package, PackagedInput, PackagedOp
 from opforge.cli import main
 from opforge.errors import BadOption, BadSignature
 from support import packaged_ops
@@ -130,9 +139,7 @@ def test_dynamic_options_are_read_with_and_without_a_range():
     }
 
 
-@pytest.mark.parametrize(
-    "text", ["x=batch", "x:0", "x:0=", ":0=n", "x:a=n", "x:0=n:1", "x:0=n:a:b"]
-)
+@pytest.mark.parametrize("text", ["x=batch", "x:0=", ":0=n", "x:a=n", "x:0=n:1", "x:0=n:a:b"])
 def test_an_invalid_dynamic_option_shows_a_valid_one(text):
     with pytest.raises(BadOption, match="x:0=batch:1:1024"):
         read_dynamic_texts((text,))
@@ -150,3 +157,41 @@ def test_the_target_may_be_a_model_an_op_or_a_factory_of_models():
 def test_another_target_is_refused():
     with pytest.raises(BadSignature, match="m is neither a model nor an operator"):
         read_model(3, "m")
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def packaged(*ops):
+    inputs = (
+        PackagedInput("x", "bfloat16", (8, 128), "cuda:0"),
+        PackagedInput("cfg.index", "int64", (), "cpu"),
+    )
+    return Package(Path("/models/silu-v2.pt2"), "Model", False, (), (), ops, (), inputs)
+
+
+@pytest.mark.parametrize("name", ["main.cpp", "CMakeLists.txt"])
+def test_the_program_matches_the_golden_file(name):
+    text = render_cpp(packaged())[name]
+    if os.environ.get("OPFORGE_ACCEPT") == "1":
+        GOLDEN.joinpath(name).write_text(text)
+    assert text == GOLDEN.joinpath(name).read_text()
+
+
+def test_opaque_ops_are_listed_with_what_to_do():
+    python = PackagedOp("lib::python", False, "", "/ops.py:3", "ops", "/ops.py")
+    library = PackagedOp("lib::library", False, "")
+    seen = PackagedOp("lib::seen", True, "")
+    text = cpp_needs(packaged(python, library, seen))
+    assert text == (
+        "It needs lib::python at run time, which /ops.py defines in Python: without Python, "
+        "register it with TORCH_LIBRARY in C++. It needs lib::library at run time: link or dlopen "
+        "the library that defines it."
+    )
+    assert text in render_cpp(packaged(python, library, seen))["main.cpp"]
+
+
+def test_files_that_would_not_change_are_left_alone(tmp_path):
+    files = write_cpp(packaged(), tmp_path / "app")
+    times = [os.utime(f, (1, 1)) or f.stat().st_mtime for f in files]
+    assert [f.stat().st_mtime for f in write_cpp(packaged(), tmp_path / "app")] == times

@@ -8,14 +8,13 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 from torch.export.graph_signature import ConstantArgument
 
-from . import kernels, operators
+from . import operators
 from .dispatcher import overload_of
 
 # A fresh process does not import opforge, so it is given the name of torch's own loader.
@@ -160,17 +159,6 @@ def bare_kernel(node: Any) -> Any:
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     return kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
-
-
-def launch_in(traceback: TracebackType | None) -> Any:
-    """The kernel whose launch a traceback passes through, or None."""
-    found = None
-    while traceback is not None:
-        held = traceback.tb_frame.f_locals.get("self")
-        if traceback.tb_frame.f_code.co_name == "run" and kernels.is_kernel(held):
-            found = found or held
-        traceback = traceback.tb_next
-    return found
 
 
 def overload_behind(op: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +15,26 @@ import torch
 from .. import _compat
 from ..errors import BadOption, BuildFailed, NeedsGpu
 from ..notebook import size
-from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
-from .dynamic import Dynamic, read_dynamic
-from .dynamic_sizes import Symbol, open_sizes
-from .eager_calls import EagerCall, eager_calls, mutated_state
-from .export import Exported, export
-from .exportable import Exportable, read_exportable
-from .failure import indented
-from .package_path import put, read_path
-from .package_record import Package, ReportRow
-from .process import refuse_while_verifying, workplace
-from .profiling import write_traces
-from .verify import Tolerance, Verification, verify
+from .eager_calls import EagerCall, Symbol, eager_calls, mutated_state, open_sizes, restored
+from .export import Exported, export, indented
+from .exportable import Dynamic, Exportable, read_dynamic, read_exportable
+from .fresh import write_trace
+from .package_record import (
+    Package,
+    PackagedInput,
+    ReportRow,
+    kernels_of,
+    needed_at_run_time,
+    ops_of,
+)
+from .verify import (
+    Tolerance,
+    Verification,
+    in_fresh_process,
+    refuse_while_verifying,
+    verify,
+    workplace,
+)
 
 
 def package(
@@ -51,8 +60,7 @@ def package(
     sizes in the dynamic ranges, and for every tuple of arguments in `also`.
     """
     refuse_while_verifying("opforge.package")
-    place = read_path(path)
-    _check_options(strict, rtol, atol)
+    place = _read_path(Path(path))
     exportable = read_exportable(model, args, kwargs)
     dims = read_dynamic(dynamic, exportable)
     exported = export(exportable, dims, strict=strict)
@@ -67,7 +75,8 @@ def package(
         training = exportable.module.training
         needed = needed_at_run_time(ops)
         verification = verify(built, calls, needed, Tolerance(rtol, atol), training=training)
-        put(built, place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(built, place)
     return Package(
         path=place,
         title=exportable.title,
@@ -79,17 +88,27 @@ def package(
         inputs=_inputs(calls[0], exportable),
         preload=verification.preload,
         profiler=functools.partial(
-            write_traces, exportable, exported.program, calls[0], dynamic=bool(symbols)
+            _write_traces, exportable, exported.program, calls[0], dynamic=bool(symbols)
         ),
     )
 
 
-def _check_options(strict: Any, rtol: Any, atol: Any) -> None:
-    if strict is not None and not isinstance(strict, bool):
-        raise BadOption(f"strict must be None, True or False, got {strict!r}", fix="strict=None")
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
-            raise BadOption(f"{name} must be a number >= 0, got {value!r}", fix=f"{name}=1e-3")
+def _read_path(place: Path) -> Path:
+    """The package's path; AOTInductor requires the suffix."""
+    if place.suffix != ".pt2":
+        raise BadOption(
+            f"a package's name must end in .pt2, got {str(place)!r}",
+            fix=f"{place.with_suffix('.pt2')}",
+        )
+    # Checked now, because compiling may take minutes.
+    above = next(folder for folder in place.absolute().parents if folder.exists())
+    if place.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadOption(
+            f"{place} cannot be written",
+            found=f"{place if place.is_dir() else above}",
+            fix="choose a file in a folder that you can write to",
+        )
+    return place
 
 
 def _calls(
@@ -108,10 +127,10 @@ def _calls(
 
 
 def _configs(
-    exportable: Exportable, program: Any, given: Mapping[str, Any] | None
+    exportable: Exportable, program: Any, configs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Inductor's configs for this compilation, and why they are not the default."""
-    mutated, chosen = mutated_state(program, exportable.module), dict(given or {})
+    mutated, chosen = mutated_state(program, exportable.module), dict(configs or {})
     folding = _compat.aoti.CONSTANT_FOLDING
     if not mutated or folding in chosen:
         return chosen, ()
@@ -127,10 +146,10 @@ def _compile(
     try:
         static_launch = _compat.aoti.compile_package(exported.program, path, configs)
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
+        lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
         raise BuildFailed(
             f"{exportable.title} was exported, but AOTInductor cannot compile it",
-            found=indented([f"{type(error).__name__}: {''.join(lines[:1])}", *lines[1:8]]),
+            found=indented(lines[:8]),
             fix="`opforge doctor` shows what this machine lacks; `__cause__` of this exception has "
             "the full error",
         ) from error
@@ -146,29 +165,53 @@ def _report(  # noqa: PLR0917  # one table out of every stage
     verification: Verification,
 ) -> tuple[ReportRow, ...]:
     way = "strict" if exported.strict else "non-strict"
-    weight = path.stat().st_size
-    load = verification.load_seconds
+    weight, load = path.stat().st_size, verification.load_seconds
     without = ", without importing opforge" if verification.without_opforge else ""
+    launch = f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"
     return (
         ReportRow("export", exported.seconds, f"{exported.seconds:.1f} s, {way}"),
         ReportRow("compile", compile_seconds, f"{compile_seconds:.1f} s"),
-        ReportRow(
-            "static launch", static_launch, f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"
-        ),
+        ReportRow("static launch", static_launch, launch),
         ReportRow("size", weight, size(weight)),
         ReportRow("load", load, f"{load:.2f} s in a fresh process{without}"),
         *(ReportRow("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
         *(
-            ReportRow("verified", call.max_error, f"{call.label}: max error {call.max_error:.3g}")
-            for call in verification.calls
+            ReportRow("verified", error, f"{label}: max error {error:.3g}")
+            for label, error in verification.calls
         ),
     )
 
 
 def _inputs(call: EagerCall, exportable: Exportable) -> tuple[PackagedInput, ...]:
-    leaves = zip(exportable.paths, exportable.leaves, strict=True)
-    names = [path for path, value in leaves if isinstance(value, torch.Tensor)]
+    names = [path for path, v in exportable.by_path.items() if isinstance(v, torch.Tensor)]
     return tuple(
         PackagedInput(name, str(t.dtype).removeprefix("torch."), tuple(t.shape), str(t.device))
         for name, t in zip(names, call.inputs, strict=True)
     )
+
+
+def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user gives
+    exportable: Exportable,
+    program: Any,
+    call: EagerCall,
+    package: Package,
+    directory: Path,
+    repeat: int,
+    *,
+    dynamic: bool,
+) -> tuple[Path, Path]:
+    """Chrome traces of the compiled model and of the package."""
+    directory.mkdir(parents=True, exist_ok=True)
+    compiled, packaged = directory / "compiled.json", directory / "package.json"
+    model = torch.compile(exportable.module, dynamic=dynamic or None)
+    with torch.no_grad(), restored(mutated_state(program, exportable.module).values()):
+        run = functools.partial(model, *exportable.args, **exportable.kwargs)
+        write_trace(run, str(compiled), repeat)
+    # In a fresh process, because a package that crashes takes its process down.
+    with workplace() as folder:
+        in_fresh_process(
+            *(package.path, [call], package.needed, Tolerance(), folder),
+            trace=packaged,
+            repeat=repeat,
+        )
+    return compiled, packaged

@@ -1,7 +1,10 @@
-"""What `opforge package` does before packaging: finds the model and reads --dynamic."""
+"""What `opforge package` does around packaging: the model, --dynamic, and --cpp."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import torch
@@ -10,38 +13,116 @@ from .. import _compat
 from ..cli_targets import users_own
 from ..errors import BadOption, BadSignature
 from ..registry import registry
+from .package_record import Package, PackagedInput, PackagedOp
 
 
-def read_model(found: Any, target: str) -> Any:
+def read_model(value: Any, target: str) -> Any:
     """A model or an op; a class or function without parameters is called to make the model."""
-    if isinstance(found, torch.nn.Module) or registry.find(found) is not None:
-        return found
-    if _compat.aoti.overload_behind(found) is not None:
-        return found
+    is_op = registry.find(value) is not None or _compat.aoti.overload_behind(value) is not None
+    if isinstance(value, torch.nn.Module) or is_op:
+        return value
     with users_own(f"{target}()"):
-        made = found() if callable(found) else None
-    if isinstance(made, torch.nn.Module):
-        return made
+        model = value() if callable(value) else None
+    if isinstance(model, torch.nn.Module):
+        return model
     raise BadSignature(
         f"{target} is neither a model nor an operator",
-        found=f"a {type(found).__name__}",
+        found=f"a {type(value).__name__}",
         fix="name a torch.nn.Module, an op, or a class or function that makes a module when called",
     )
 
 
+_DIMENSION = re.compile(r"(.+):(\d+)=([^:]+)(?::(\d+):(\d+))?")
+
+
 def read_dynamic_texts(texts: tuple[str, ...]) -> dict[str, dict[int, Any]]:
     """`x:0=batch`, `x:0=batch:1:1024` -> `{"x": {0: ("batch", 1, 1024)}}`."""
-    found: dict[str, dict[int, Any]] = {}
+    dynamic: dict[str, dict[int, Any]] = {}
     for text in texts:
-        place, _, name = text.partition("=")
-        path, _, index = place.rpartition(":")
-        label, *bounds = name.split(":")
-        numbers = all(b.isdigit() for b in bounds)
-        if not path or not index.isdigit() or not label or len(bounds) not in (0, 2) or not numbers:
+        match = _DIMENSION.fullmatch(text)
+        if match is None:
             raise BadOption(
                 f"--dynamic {text} does not name a dimension",
                 fix="x:0=batch, or with a range: x:0=batch:1:1024",
             )
-        spelled = (label, *map(int, bounds)) if bounds else label
-        found.setdefault(path, {})[int(index)] = spelled
-    return found
+        path, index, name, least, most = match.groups()
+        dim = name if least is None else (name, int(least), int(most))
+        dynamic.setdefault(path, {})[int(index)] = dim
+    return dynamic
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_SCALARS = {
+    "float64": "torch::kFloat64",
+    "float32": "torch::kFloat32",
+    "float16": "torch::kFloat16",
+    "bfloat16": "torch::kBFloat16",
+    "int64": "torch::kInt64",
+    "int32": "torch::kInt32",
+    "int16": "torch::kInt16",
+    "int8": "torch::kInt8",
+    "uint8": "torch::kUInt8",
+    "bool": "torch::kBool",
+    "complex64": "torch::kComplexFloat",
+    "complex128": "torch::kComplexDouble",
+    "float8_e4m3fn": "torch::kFloat8_e4m3fn",
+    "float8_e5m2": "torch::kFloat8_e5m2",
+    "uint16": "torch::kUInt16",
+    "uint32": "torch::kUInt32",
+    "uint64": "torch::kUInt64",
+}
+# Other dtypes are zero, a valid index into any tensor that is not empty.
+_DRAWN = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
+
+
+def render_cpp(package: Package) -> dict[str, str]:
+    """The program's files, by name."""
+    path = package.path.absolute()
+    values: dict[str, Any] = {
+        "package": path.name,
+        "path": path.as_posix(),
+        "target": re.sub(r"\W", "_", f"run_{path.stem}"),
+        "needed": cpp_needs(package),
+        "inputs": "\n".join(f"      {_tensor(value)}" for value in package.inputs),
+    }
+    return {
+        name: Template((TEMPLATES / f"{name}.in").read_text()).substitute(values)
+        for name in ("CMakeLists.txt", "main.cpp")
+    }
+
+
+def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
+    """Write the program; files that would not change are left alone."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {folder / name: text for name, text in render_cpp(package).items()}
+    for file, text in files.items():
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+    return tuple(files)
+
+
+def cpp_needs(package: Package) -> str:
+    """The ops that the program must register before it loads the package."""
+    if not package.needed:
+        return "It needs only torch's own operators at run time."
+    return " ".join(_need(op) for op in package.needed)
+
+
+def _need(op: PackagedOp) -> str:
+    if op.module:
+        return (
+            f"It needs {op.name} at run time, which {op.file} defines in Python: without Python, "
+            "register it with TORCH_LIBRARY in C++."
+        )
+    return f"It needs {op.name} at run time: link or dlopen the library that defines it."
+
+
+def _tensor(value: PackagedInput) -> str:
+    maker = "randn" if value.dtype in _DRAWN else "zeros"
+    sizes = ", ".join(map(str, value.shape))
+    # "cuda:0" -> "cuda": whoever runs the program chooses the GPU.
+    device = value.device.partition(":")[0]
+    options = f"torch::dtype({_SCALARS[value.dtype]}).device(torch::k{device.upper()})"
+    return f"torch::{maker}({{{sizes}}}, {options}),  // {value.name}"

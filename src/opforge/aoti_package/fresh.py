@@ -6,6 +6,7 @@ process without opforge. It reads its task from a JSON file and writes its resul
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
@@ -71,27 +72,20 @@ def work(spec: dict[str, Any], result: dict[str, Any]) -> None:
 
 def import_module(name: str, file: str) -> None:
     """By name if that finds the file, else from the file itself."""
-    if name != "__main__" and is_at(name, file):
-        importlib.import_module(name)
-        return
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec(name) if name != "__main__" else None
+        if spec is not None and os.path.realpath(spec.origin or "") == os.path.realpath(file):
+            importlib.import_module(name)
+            return
     # A script is imported under another name, so that its main block does not run.
     name = Path(file).stem if name == "__main__" else name
-    found = importlib.util.spec_from_file_location(name, file)
-    if found is None or found.loader is None:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(Path(file).parent))
-    found.loader.exec_module(module)
-
-
-def is_at(name: str, file: str) -> bool:
-    try:
-        found = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        return False
-    origin = None if found is None else found.origin
-    return origin is not None and os.path.realpath(origin) == os.path.realpath(file)
+    spec.loader.exec_module(module)
 
 
 def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict[str, Any]:
@@ -101,15 +95,15 @@ def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict
     largest, wrong = 0.0, ""
     for index, (a, b) in enumerate(zip(found, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            wrong = wrong or (
-                f"tensor {index} is {a.dtype} {tuple(a.shape)} instead of {b.dtype} "
-                f"{tuple(b.shape)}"
+            error, text = (
+                0.0,
+                f"is {a.dtype} {tuple(a.shape)} instead of {b.dtype} {tuple(b.shape)}",
             )
-            continue
-        error, allowed = difference(a, b, spec)
+        else:
+            error, tolerance = difference(a, b, spec)
+            text = f"differs by {error:.3g}, {tolerance}" if tolerance else ""
         largest = max(largest, error)
-        if allowed:
-            wrong = wrong or f"tensor {index} differs by {error:.3g}, {allowed}"
+        wrong = wrong or (text and f"tensor {index} {text}")
     return {"error": largest, "wrong": wrong}
 
 
@@ -128,11 +122,11 @@ def difference(a: Any, b: Any, spec: dict[str, Any]) -> tuple[float, str]:
     size = b.abs().nan_to_num(nan=0.0, posinf=0.0)
     if spec["rtol"] is None and spec["atol"] is None:
         mean = size.square().mean().sqrt()
-        allowed, said = tolerance * (size + mean), f"tolerance {tolerance:g} of its size"
+        allowed, text = tolerance * (size + mean), f"tolerance {tolerance:g} of its size"
     else:
         rtol, atol = spec["rtol"] or 0.0, spec["atol"] or 0.0
-        allowed, said = atol + rtol * size, f"tolerance rtol={rtol:g}, atol={atol:g}"
-    return float(gap.max()), said if bool((gap > allowed).any()) else ""
+        allowed, text = atol + rtol * size, f"tolerance rtol={rtol:g}, atol={atol:g}"
+    return float(gap.max()), text if bool((gap > allowed).any()) else ""
 
 
 def write_trace(call: Any, file: str, repeat: int) -> None:

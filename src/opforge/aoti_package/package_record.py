@@ -1,4 +1,4 @@
-"""The record of a package: what was built, how it was verified, and how to use it."""
+"""The record of a package: what is in it, how it was verified, and how to use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,50 @@ from .. import _compat
 from ..errors import BuildFailed
 from ..libstdcxx import preloaded
 from ..notebook import counted, html_table
-from .contents import PackagedInput, PackagedKernel, PackagedOp, needed_at_run_time
+from ..registry import registry
+
+
+@dataclass(frozen=True)
+class PackagedOp:
+    """An operator that torch itself does not define.
+
+    `module` and `file` say what to import before a package can call it; they are empty for an op
+    that is not defined in Python. `local` is set for an op defined inside a function.
+    """
+
+    name: str
+    seen_through: bool
+    why: str
+    location: str = ""
+    module: str = ""
+    file: str = ""
+    local: bool = False
+
+    def __str__(self) -> str:
+        where = f" ({self.location})" if self.location else ""
+        how = "seen through" if self.seen_through else "opaque"
+        # `explain` gives the reason as a whole sentence, whose start would repeat `how`.
+        why = self.why.removeprefix("opaque to the compiler, because ")
+        return f"{self.name}{where}, {how}: {why.removeprefix('the compiler sees through it: ')}"
+
+
+@dataclass(frozen=True)
+class PackagedKernel:
+    """A Triton kernel compiled into a package, and the op that launches it, if any."""
+
+    name: str
+    location: str
+    op: str = ""
+
+
+@dataclass(frozen=True)
+class PackagedInput:
+    """A tensor input of a package, as it was when the model was traced."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
 
 
 @dataclass(frozen=True)
@@ -67,27 +110,20 @@ class Package:
 
     def to_json(self) -> str:
         """Everything that `str` shows, as JSON."""
-        return json.dumps(
-            {
-                "path": str(self.path),
-                "title": self.title,
-                "strict": self.strict,
-                "reasons": self.reasons,
-                "report": [asdict(row) for row in self.report],
-                "ops": [asdict(op) for op in self.ops],
-                "kernels": [asdict(kernel) for kernel in self.kernels],
-                "needed_at_run_time": [op.name for op in self.needed],
-                "inputs": [asdict(value) for value in self.inputs],
-                "preload": self.preload,
-            },
-            indent=2,
-        )
+        names = ("path", "title", "strict", "reasons", "preload")
+        records = {
+            name: [asdict(record) for record in getattr(self, name)]
+            for name in ("report", "ops", "kernels", "inputs")
+        }
+        needed = {"needed_at_run_time": [op.name for op in self.needed]}
+        content = {**{name: getattr(self, name) for name in names}, **records, **needed}
+        return json.dumps(content, indent=2, default=str)
 
     def __str__(self) -> str:
-        rows = [(name, text.replace("\n", "\n    ")) for name, text in self._rows()]
+        rows = self._rows()
         width = max(len(name) for name, _ in rows)
-        lines = [f"{self.path}  ({self.title})"]
-        return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+        lines = [f"  {name:<{width}}  {text}".replace("\n", "\n    ") for name, text in rows]
+        return "\n".join([f"{self.path}  ({self.title})", *lines])
 
     def __repr__(self) -> str:
         holds = f"{counted(len(self.ops), 'operator')}, {counted(len(self.kernels), 'kernel')}"
@@ -98,30 +134,66 @@ class Package:
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [(row.name, row.text) for row in self.report]
-        rows += [("op", _op_text(op)) for op in self.ops]
-        rows += [("kernel", _kernel_text(kernel)) for kernel in self.kernels]
-        rows += [("needed", text) for text in _needed_texts(self.needed)]
+        rows += [("op", str(op)) for op in self.ops]
+        for kernel in self.kernels:
+            owner = f"of {kernel.op}" if kernel.op else "launched by the model itself"
+            rows.append(("kernel", f"{kernel.name} ({kernel.location}), {owner}"))
+        for op in self.needed:
+            how = f"import {op.module} ({op.file})" if op.module else "load its library"
+            rows.append(("needed", f"{op.name} at run time: {how}"))
+        if not self.needed:
+            rows.append(("needed", "nothing but torch at run time"))
         return rows + [("note", reason) for reason in self.reasons]
 
 
-def _op_text(op: PackagedOp) -> str:
-    where = f" ({op.location})" if op.location else ""
-    how = "seen through" if op.seen_through else "opaque"
-    # `explain` gives the reason as a whole sentence, whose start would repeat `how`.
-    why = op.why.removeprefix("opaque to the compiler, because ")
-    return f"{op.name}{where}, {how}: {why.removeprefix('the compiler sees through it: ')}"
+def needed_at_run_time(ops: tuple[PackagedOp, ...]) -> tuple[PackagedOp, ...]:
+    return tuple(op for op in ops if not op.seen_through)
 
 
-def _kernel_text(kernel: PackagedKernel) -> str:
-    owner = f"of {kernel.op}" if kernel.op else "launched by the model itself"
-    return f"{kernel.name} ({kernel.location}), {owner}"
+def ops_of(program: Any, package: Path) -> tuple[PackagedOp, ...]:
+    """The operators of the exported program, and those that the package still calls."""
+    called = _compat.aoti.operators_called_by(package)
+    exported = [name for name, _ in _compat.aoti.operator_nodes(program)]
+    return tuple(
+        _describe(name, seen_through=name not in called)
+        for name in dict.fromkeys([*exported, *called])
+        if name.partition("::")[0] not in _compat.operators.BUILT_IN
+    )
 
 
-def _needed_texts(needed: tuple[PackagedOp, ...]) -> list[str]:
-    if not needed:
-        return ["nothing but torch at run time"]
-    return [
-        f"{op.name} at run time: "
-        + (f"import {op.module} ({op.file})" if op.module else "load the library that defines it")
-        for op in needed
-    ]
+def _describe(name: str, *, seen_through: bool) -> PackagedOp:
+    entry = registry.find(name)
+    if entry is not None:
+        fn, why = entry.fn, entry.describe().reason
+    else:
+        fn = _compat.operators.body_of(_compat.operators.definition(name))
+        why = "defined with torch.library"
+    if fn is None:
+        return PackagedOp(name, seen_through, "defined by neither opforge nor torch.library")
+    code = fn.__code__
+    return PackagedOp(
+        name,
+        seen_through,
+        why,
+        location=f"{code.co_filename}:{code.co_firstlineno}",
+        module=fn.__module__,
+        file=code.co_filename,
+        local="<locals>" in fn.__qualname__,
+    )
+
+
+def kernels_of(program: Any, package: Path) -> tuple[PackagedKernel, ...]:
+    """Kernels of transparent ops, and those that the model launches itself.
+
+    Only kernels named in the package's source: an op may launch none for the traced arguments.
+    """
+    source, names = _compat.aoti.source_of(package), _compat.kernels
+    kernels: dict[PackagedKernel, None] = {}
+    for name, node in _compat.aoti.operator_nodes(program):
+        bare, entry = _compat.aoti.bare_kernel(node), registry.find(name)
+        if bare is not None:
+            kernels[PackagedKernel(names.kernel_name(bare), names.kernel_location(bare))] = None
+        elif entry is not None and entry.describe().mode == "triton_op":
+            refs = entry.describe().kernels
+            kernels.update({PackagedKernel(k.name, k.location, name): None for k in refs})
+    return tuple(kernel for kernel in kernels if not source or kernel.name in source)

@@ -1,21 +1,31 @@
-"""Compares a package with eager, in a fresh process."""
+"""Compares a package with eager, in a fresh process, which may crash."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import _compat
+from .. import _compat, environment
 from ..errors import BadRegistration, BuildFailed, WrongResult
-from .contents import PackagedOp
+from ..libstdcxx import LIBRARY, system_libstdcxx
 from .eager_calls import EagerCall
-from .failure import indented
-from .process import FreshRun, run_fresh
+from .export import indented
+from .package_record import PackagedOp
+
+SCRIPT = Path(__file__).with_name("fresh.py")
 
 # How far a result may be off, relative to its own size plus its tensor's mean size. About twice the
 # rounding error of adding a thousand products in another order; integers must be equal.
@@ -34,30 +44,25 @@ TOLERANCES = {
 
 
 @dataclass(frozen=True)
-class Verified:
-    """A call whose results agree with eager's."""
-
-    label: str
-    max_error: float
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What the fresh process found."""
-
-    load_seconds: float
-    calls: tuple[Verified, ...]
-    without_opforge: bool
-    preload: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Tolerance:
     """The user's tolerance; None stands for that of the dtype."""
 
     rtol: float | None = None
     atol: float | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the fresh process found: the largest error of each call, by its label.
+
+    `preload` is the library that it needed in LD_PRELOAD, if any.
+    """
+
+    load_seconds: float
+    calls: tuple[tuple[str, float], ...]
+    without_opforge: bool
+    preload: str
+    notes: tuple[str, ...]
 
 
 def verify(
@@ -69,15 +74,23 @@ def verify(
     training: bool = False,
 ) -> Verification:
     """Load the package, make every call, and raise if a result differs from eager's."""
-    outcome = in_fresh_process(package, calls, needed, tolerance, package.parent)
-    found = outcome.result
-    _raise_mismatch(package, found["calls"], training=training)
+    result = in_fresh_process(package, calls, needed, tolerance, package.parent)
+    compared = result["calls"]
+    if any(c["wrong"] for c in compared):
+        fix = "to accept the difference, pass rtol=... and atol=..."
+        if training:
+            fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
+        raise WrongResult(
+            f"{package.name} disagrees with eager, so it was not kept",
+            found=indented(f"{c['label']}: {c['wrong'] or 'agrees'}" for c in compared),
+            fix=fix,
+        )
     return Verification(
-        load_seconds=found["load_seconds"],
-        calls=tuple(Verified(c["label"], c["error"]) for c in found["calls"]),
-        without_opforge=not found["opforge"],
-        preload=outcome.preload,
-        notes=outcome.notes,
+        load_seconds=result["load_seconds"],
+        calls=tuple((c["label"], c["error"]) for c in compared),
+        without_opforge=not result["opforge"],
+        preload=result["preload"],
+        notes=tuple(filter(None, [result["note"]])),
     )
 
 
@@ -90,9 +103,17 @@ def in_fresh_process(
     *,
     trace: Path | None = None,
     repeat: int = 10,
-) -> FreshRun:
+) -> dict[str, Any]:
     """Load and call the package in a fresh process, with its input files in `folder`."""
-    _refuse_local(needed)
+    for op in needed:
+        if op.local:
+            raise BadRegistration(
+                f"the package calls {op.name}, which no other process can import: it is defined "
+                "inside a function",
+                found=op.why,
+                fix="define the op at the top level of a module",
+                location=op.location,
+            )
     modules = {(op.module, op.file): None for op in needed if op.module}
     # An op that is not defined in Python came with a library, but nothing says with which one.
     foreign = any(not op.module for op in needed)
@@ -111,56 +132,107 @@ def in_fresh_process(
         "trace": str(trace.absolute()) if trace else "",
         "repeat": repeat,
     }
-    outcome = run_fresh(spec, folder)
-    _raise_refusal(outcome.result, needed)
-    return outcome
+    result = run_fresh(spec, folder)
+    if "error" in result:
+        raise _refusal(result, needed)
+    return result
 
 
-def _refuse_local(needed: Sequence[PackagedOp]) -> None:
-    for op in needed:
-        if op.local:
-            raise BadRegistration(
-                f"the package calls {op.name}, which no other process can import: it is defined "
-                "inside a function",
-                found=op.why,
-                fix="define the op at the top level of a module",
-                location=op.location,
-            )
-
-
-def _raise_refusal(found: dict[str, Any], needed: Sequence[PackagedOp]) -> None:
-    if "error" not in found:
-        return
+def _refusal(result: dict[str, Any], needed: Sequence[PackagedOp]) -> Exception:
     names = ", ".join(f"{op.name} ({op.location or 'not defined in Python'})" for op in needed)
-    if found["stage"] == "import":
-        raise BadRegistration(
+    if result["stage"] == "import":
+        return BadRegistration(
             f"the ops that the package calls cannot be imported in a fresh process: {names}",
-            found=indented(found["traceback"].strip().splitlines()),
+            found=indented(result["traceback"].strip().splitlines()),
             fix="make the module importable on its own, without arguments or this process's state",
         )
-    if "Could not find schema" in found["error"]:
-        raise BadRegistration(
+    if "Could not find schema" in result["error"]:
+        return BadRegistration(
             "importing the ops' modules does not define all the ops that the package calls",
-            found=f"{found['error']}; imported for {names or 'none'}",
+            found=f"{result['error']}; imported for {names or 'none'}",
             fix="define the op when its module is imported, not under `if __name__ == ...`",
         )
-    doing = {"load": "loaded", "run": "called", "trace": "traced"}[found["stage"]]
-    narrow = "if a size is refused, narrow the range in dynamic"
-    raise BuildFailed(
+    doing = {"load": "loaded", "run": "called", "trace": "traced"}[result["stage"]]
+    return BuildFailed(
         f"the package cannot be {doing} in a fresh process",
-        found=indented(found["error"].strip().splitlines()),
-        fix=narrow if doing == "called" else None,
+        found=indented(result["error"].strip().splitlines()),
+        fix="if a size is refused, narrow the range in dynamic" if doing == "called" else None,
     )
 
 
-def _raise_mismatch(package: Path, calls: Sequence[dict[str, Any]], *, training: bool) -> None:
-    if not any(c["wrong"] for c in calls):
-        return
-    fix = "to accept the difference, pass rtol=... and atol=..."
-    if training:
-        fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
-    raise WrongResult(
-        f"{package.name} disagrees with eager, so it was not kept",
-        found=indented(f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls),
-        fix=fix,
+def refuse_while_verifying(what: str) -> None:
+    """Raise in the script's own process, where a module that packages itself would never end."""
+    if getattr(sys.modules["__main__"], "__file__", None) == str(SCRIPT):
+        raise BuildFailed(
+            f"{what} was called by a module that is only imported to verify a package",
+            fix='put the call under `if __name__ == "__main__":`, '
+            "so that an import defines the operators and does nothing else",
+        )
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A temporary folder; kept where the error names a command that needs it."""
+    folder = Path(tempfile.mkdtemp(prefix="opforge-package-"))
+    keeps = False
+    try:
+        yield folder
+    except BuildFailed as error:
+        keeps = str(folder) in str(error)
+        raise
+    finally:
+        if not keeps:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> dict[str, Any]:
+    """Run the script on a spec, and again with the system's libstdc++ if a signal kills it."""
+    file, result = folder / "spec.json", folder / "result.json"
+    file.write_text(json.dumps({**spec, "result": str(result)}))
+    command, preload, note = [sys.executable, str(script), str(file)], "", ""
+    process = _run(command, preload)
+    if process.returncode < 0:
+        died = f"the process that loads the package was killed by {_signal_name(process)}"
+        preload = system_libstdcxx() or ""
+        if not preload:
+            raise BuildFailed(
+                died,
+                found=_last_lines(process),
+                fix=f"no {LIBRARY} was found to preload; if g++ links libstdc++ statically, "
+                f"install the shared one and run: LD_PRELOAD={LIBRARY} {shlex.join(command)}",
+            )
+        process = _run(command, preload)
+        if process.returncode < 0:
+            again = _signal_name(process)
+            raise BuildFailed(
+                f"{died}; with LD_PRELOAD={preload} it was killed by {again}",
+                found=_last_lines(process),
+                fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
+            )
+        note = (
+            f"{died}, but ran with LD_PRELOAD={preload}, which is needed if g++ links libstdc++ "
+            "statically. Every process that loads this package needs the same"
+        )
+    if process.returncode:
+        raise BuildFailed(
+            f"the process that loads the package exited with status {process.returncode}",
+            found=_last_lines(process),
+            fix=f"to reproduce it: {shlex.join(command)}",
+        )
+    return {**json.loads(result.read_text()), "preload": preload, "note": note}
+
+
+def _run(command: list[str], preload: str) -> subprocess.CompletedProcess[str]:
+    libraries = ":".join(filter(None, (preload, environment.LD_PRELOAD.get())))
+    variables = {**os.environ, "LD_PRELOAD": libraries} if preload else None
+    return subprocess.run(  # noqa: S603  # this interpreter and opforge's own script
+        command, capture_output=True, text=True, check=False, env=variables
     )
+
+
+def _signal_name(process: subprocess.CompletedProcess[str]) -> str:
+    return signal.Signals(-process.returncode).name
+
+
+def _last_lines(process: subprocess.CompletedProcess[str]) -> str:
+    return indented(process.stderr.strip().splitlines()[-6:]) or "nothing on stderr"

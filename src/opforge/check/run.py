@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import _compat, environment
-from ..aoti_package.process import refuse_while_verifying
+from ..aoti_package.verify import refuse_while_verifying
 from ..arch_names import parse_arch
 from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry

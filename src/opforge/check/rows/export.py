@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ...aoti_package.contents import needed_at_run_time, ops_of
 from ...aoti_package.eager_calls import EagerCall, tensors_of
+from ...aoti_package.package_record import needed_at_run_time, ops_of
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
