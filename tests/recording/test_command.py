@@ -55,18 +55,20 @@ def test_a_program_that_imports_opforge_before_triton_is_recorded(tmp_path):
     assert read(out).launches == 5
 
 
-def test_a_run_that_records_nothing_leaves_the_last_recording(tmp_path):
+@pytest.mark.parametrize("before", [None, Recording((RecordedKernel("m", "k", "0", "m.py:1"),))])
+def test_a_run_that_records_nothing_is_told_and_leaves_the_file_as_it_is(tmp_path, before):
     path = tmp_path / "launches.json"
-    kernel = RecordedKernel("m", "k", "0" * 64, "m.py:1")
-    Recording((kernel,)).save(path)
-    before = path.read_text()
-    done = CliRunner().invoke(main, ["record", "-o", str(path), "--", "false"])
-    assert done.exit_code == 1
-    assert f"{path} is left as it was" in done.stderr
-    assert path.read_text() == before
-    with pytest.warns(OpforgeWarning, match="is left as it was"), api.record(path):
+    if before:
+        before.save(path)
+    said = "is left as it was" if before else "is not written"
+    done = opforge("record", "-o", path, "--", sys.executable, "-c", "print(1); raise ValueError")
+    assert (done.returncode, done.stdout) == (1, "1\n")
+    assert "nothing was recorded: the program launched no Triton kernel" in done.stderr
+    assert done.stderr.endswith(f"{path} {said}\n")
+    with pytest.warns(OpforgeWarning, match=said), api.record(path):
         pass
-    assert path.read_text() == before
+    assert path.exists() == bool(before)
+    assert not before or read(path) == before
 
 
 def test_every_process_is_recorded_and_the_status_is_the_programs(recorded):
@@ -110,17 +112,6 @@ def test_recordings_are_merged(recorded, tmp_path):
     done = CliRunner().invoke(main, ["record", "--merge", str(path), str(path), "-o", str(into)])
     assert done.output == f"{into}: 1 kernel, 4 variants, 40 launches of 8 processes\n"
     assert read(into).launches == 40
-
-
-def test_a_program_that_launches_nothing_is_told_and_leaves_no_file(tmp_path):
-    out = tmp_path / "launches.json"
-    done = opforge("record", "-o", out, "--", sys.executable, "-c", "print(1); raise ValueError")
-    assert (done.returncode, done.stdout) == (1, "1\n")
-    assert "nothing was recorded: the program launched no Triton kernel" in done.stderr
-    assert done.stderr.endswith(f"{out} is not written\n")
-    with pytest.warns(OpforgeWarning, match="is not written"), api.record(out):
-        pass
-    assert not out.exists()
 
 
 def test_a_signal_reaches_the_program_and_what_it_launched_is_written(tmp_path):

@@ -185,29 +185,26 @@ def test_a_script_that_cannot_be_imported_is_not_found(tmp_path, more, found):
         find_function(f"{script}:kernel", "")
 
 
-def test_a_script_sees_no_arguments_of_the_build(tmp_path, monkeypatch):
-    script = tmp_path / "odd_arguments.py"
-    script.write_text(SCRIPT.format(more="import argparse; argparse.ArgumentParser().parse_args()"))
-    monkeypatch.setattr(sys, "argv", ["opforge", "build", "launches.json", "-o", "kernels"])
-    with pytest.raises(NotFound):
-        find_function(f"{script}:kernel", "another source")
-    assert sys.argv[1] == "build"
-    del sys.modules["odd_arguments"]
-
-
-def test_what_a_script_forks_may_end(tmp_path):
-    script = tmp_path / "odd_fork.py"
-    forks = """
+FORKS = """
 import os
 child = os.fork()
 if child == 0:
     os._exit(7)
-STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
-    script.write_text(SCRIPT.format(more=forks))
-    with pytest.raises(NotFound):
+
+
+@pytest.mark.parametrize("more", ["import argparse; argparse.ArgumentParser().parse_args()", FORKS])
+def test_a_script_sees_no_arguments_of_the_build_and_what_it_forks_may_end(
+    tmp_path, monkeypatch, more
+):
+    script = tmp_path / "odd_main.py"
+    script.write_text(SCRIPT.format(more=more))
+    monkeypatch.setattr(sys, "argv", ["opforge", "build", "launches.json", "-o", "kernels"])
+    with pytest.raises(NotFound, match="has been edited"):
         find_function(f"{script}:kernel", "another source")
-    assert sys.modules.pop("odd_fork").STATUS == 7
+    assert sys.argv[1] == "build"
+    del sys.modules["odd_main"]
 
 
 @pytest.mark.parametrize(

@@ -722,15 +722,6 @@ SAYS = (
 )
 
 
-def test_the_command_serves_a_program(folder):
-    done = subprocess.run(
-        [sys.executable, "-m", "opforge", "serve", "--strict", "--tune-missing", folder, "--",
-         sys.executable, "-c", SAYS],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
-
-
 @pytest.mark.parametrize("command", ["record", "serve"])
 def test_triton_is_as_without_opforge_but_for_what_the_table_lists(command, folder, tmp_path):
     program = [sys.executable, ROOT / "tests" / "support" / "triton_attributes.py"]
@@ -752,28 +743,23 @@ def test_triton_is_as_without_opforge_but_for_what_the_table_lists(command, fold
     assert {n for n in differing - listed if n.rpartition(".")[0] not in listed} == set()
 
 
-def test_the_command_writes_what_was_served(folder, tmp_path):
+def test_the_command_serves_a_program_and_writes_what_was_served(folder, tmp_path):
     # There is no GPU to launch on, so a process tells of launches that were not made.
-    code = (
-        "import sitecustomize, triton; from opforge.serving.serve import _current as now;"
-        "now.server.handed_over['m:k', 'why'] += 2"
-    )
-    command = [sys.executable, "-m", "opforge", "serve", "--counts"]
-    program = [folder, "--", python(), "-c", code]
+    code = f"import sitecustomize; {SAYS}; now.server.handed_over['m:k', 'why'] += 2"
+    command = ["serve", "--strict", "--tune-missing", "--counts"]
+    program = [str(folder), "--", python(), "-c", code]
     done = subprocess.run(
-        [*command, tmp_path / "counts.json", *program],
+        [sys.executable, "-m", "opforge", *command, tmp_path / "counts.json", *program],
         env=environment(**TORCH_ALONE), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
     assert json.loads((tmp_path / "counts.json").read_text()) == {
         "served_format": 1, "launches": {}, "general": {},
         "handed_over": [{"kernel": "m:k", "reason": "why", "launches": 2}],
     }  # fmt: skip
-    done = CliRunner().invoke(main, ["serve", "--counts", str(tmp_path), *map(str, program)])
-    assert (done.exit_code, done.output) == (
-        1,
-        f"Error: {tmp_path} cannot be written: Is a directory\n",
-    )
+    done = CliRunner().invoke(main, [*command, str(tmp_path), *program])
+    assert done.exit_code == 1
+    assert done.output == f"Error: {tmp_path} cannot be written: Is a directory\n"
 
 
 def test_a_variable_serves_a_program_where_the_wheel_is_installed(folder, tmp_path):

@@ -41,11 +41,7 @@ class RecordedChoice(NamedTuple):
 
 
 class CannotRecord(ValueError):
-    """JSON cannot hold a value; the text says which and why."""
-
-
-class ConstantChanged(CannotRecord):
-    """A name does not have the value that was recorded."""
+    """JSON cannot hold a value, or it is not the one any more; the text says which and why."""
 
 
 def encode(value: Any) -> Any:
@@ -166,7 +162,7 @@ def decode(content: Any, find: Callable[[str, str | None], Any]) -> Any:
 
 def _member(name: str, value: Any, found: Any) -> Any:
     if not isinstance(found, enum.Enum):
-        raise ConstantChanged(f"{name}, which is not a member of an enum")
+        raise CannotRecord(f"{name}, which is not a member of an enum")
     if encode(found.value) != value:
-        raise ConstantChanged(f"{found!r}, which was {show(value)}")
+        raise CannotRecord(f"{found!r}, which was {show(value)}")
     return found

@@ -188,12 +188,12 @@ class Recorder:
         pointers = tuple(map(_compat.fakes.stand_in_pointer, args))
         named = {name: _compat.fakes.stand_in_pointer(value) for name, value in kwargs.items()}
         try:
-            found = _compat.compiled.of_launch(fn, pointers, named)
+            asked = _compat.compiled.of_launch(fn, pointers, named)
         except _compat.compiled.NotPlain as error:
             self._miss(fn, str(error))
             return
-        key = (id(fn), repr(found), repr(sorted(_options(fn, kwargs).items())))
-        seen = self._seen.get(key) or self._first(key, fn, fn, lambda: _launched(fn, found, kwargs))
+        key = (id(fn), repr(asked), repr(sorted(_options(fn, kwargs).items())))
+        seen = self._seen.get(key) or self._first(key, fn, fn, lambda: _launched(fn, asked, kwargs))
         seen.launches = next(seen.count)
         self._tell(seen, _sizes(fn, args, kwargs))
 
@@ -260,7 +260,7 @@ class Recorder:
             self._report(part)
 
 
-def _kernel(fn: Any, **found: Any) -> RecordedKernel:
+def _kernel(fn: Any, **more: Any) -> RecordedKernel:
     function = _compat.compiled.function_of(fn)
     module, _, name = name_of(function).rpartition(":")
     return RecordedKernel(
@@ -272,7 +272,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         path=_import_path(),
         inside=describe(fn),
         module_text=_compat.inductor_kernels.module_text(function),
-        **found,
+        **more,
     )
 
 
@@ -292,20 +292,22 @@ def _location(fn: Any) -> str:
 
 
 def _launched(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedKernel:
-    found = compiled
-    if not isinstance(found, _compat.compiled.Specialization):
-        found = _compat.compiled.of_kernel(fn, compiled)
-    return _kernel(fn, variants=(_variant(found, _options(fn, kwargs)),))
+    """`compiled` is what Triton has compiled, or would have."""
+    if not isinstance(compiled, _compat.compiled.Specialization):
+        compiled = _compat.compiled.of_kernel(fn, compiled)
+    return _kernel(fn, variants=(_variant(compiled, _options(fn, kwargs)),))
 
 
-def _variant(found: _compat.compiled.Specialization, options: Mapping[str, Any]) -> RecordedVariant:
+def _variant(
+    compiled: _compat.compiled.Specialization, options: Mapping[str, Any]
+) -> RecordedVariant:
     return RecordedVariant(
-        types=tuple(found.types.items()),
-        constants=encode_named(found.constants),
+        types=tuple(compiled.types.items()),
+        constants=encode_named(compiled.constants),
         options=encode_named(dict(sorted(options.items()))),
-        arch=str(found.arch),
-        ones=found.ones,
-        divisible=found.divisible,
+        arch=str(compiled.arch),
+        ones=compiled.ones,
+        divisible=compiled.divisible,
         first=_caller(),
     )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from .. import _compat
 from .._compat import patches
-from ..errors import NotServed, warn
 from ..recording.constants import (
     COMPILING,
     LOCATION,
@@ -23,7 +22,7 @@ from ..recording.constants import (
     encode,
     show,
 )
-from .gaps import COVER
+from .gaps import Gap
 from .manifest import DESCRIPTOR, ServedInstance, ServedKernel, ServedVariant, kind_of
 from .served_folder import Counted, ServedFolder
 
@@ -138,14 +137,7 @@ class CompiledGraphs:
         return made
 
     def _hand_over(self, name: str, reason: str) -> None:
-        server, full = self._server, f"{MODULE}:{name}"
-        if server.strict:
-            raise NotServed(
-                f"{full} is not covered by {server.folder}: {reason}", fix=COVER
-            ) from None
-        if not server.handed_over[full, reason]:
-            warn(f"{full} is compiled by Inductor: {reason}. To serve it, {COVER}")
-        server.handed_over[full, reason] += 1
+        self._server.tell(f"{MODULE}:{name}", Gap(reason), "compiled by Inductor")
 
 
 class _NotHere(Exception):

@@ -16,7 +16,7 @@ from ..errors import NotServable, warn
 from ..native.artifacts.hashes import VerifiedFiles
 from ..recording.constants import COMPILING
 from . import inductor
-from .gaps import gap
+from .gaps import Gap
 from .served_folder import ServedFolder
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _bound(original: Callable[..., Any]) -> Any:
     return extension.subscript(_compat.served.subscripted(), _MARK, _found, original)
 
 
-_WARMUP = gap(
+_WARMUP = Gap(
     "warmup() asks for Triton's compiled kernel", "launch the kernel, or leave its warmup() out"
 )
 

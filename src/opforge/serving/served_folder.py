@@ -20,7 +20,7 @@ from ..errors import NotFound, NotServable, NotServed, warn
 from ..native.artifacts.hashes import VerifiedFiles, fault
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
-from .gaps import COVER, Gap, from_extension, gap, other_arch, undeclared
+from .gaps import COVER, Gap, from_extension, other_arch, undeclared
 from .manifest import (
     AGAIN,
     DESCRIPTOR,
@@ -36,7 +36,7 @@ _CONSTANT = "use a number, or another constant, in its place, record it and buil
 # Of the rows in the table that is made for a kernel: its launch compares its source.
 _OWN = ""
 _LOOK = "leave that out: only Triton's compiler can tell"
-_TUPLES = gap("nothing was built for tuples of these lengths")
+_TUPLES = Gap("nothing was built for tuples of these lengths")
 
 
 class _Passed(threading.local):
@@ -92,21 +92,21 @@ class ServedFolder(_compat.advice.Adviser):
         name = name_of(_compat.compiled.function_of(fn))
         known = self._kernels_of(fn)
         if not known:
-            return _Unserved(self, fn, gap(f"{name} is not in {self.folder}"))
+            return _Unserved(self, fn, Gap(f"{name} is not in {self.folder}"))
         try:
             hashed = _compat.kernel_hash.kernel_hash(fn)
         except _compat.kernel_hash.NoText as error:
-            return _Unserved(self, fn, gap(str(error), _CONSTANT))
+            return _Unserved(self, fn, Gap(str(error), _CONSTANT))
         kernel = next((kernel for kernel in known if kernel.source == hashed.digest), None)
         if kernel is None:
             edited = (
                 f"it is not the kernel that {self.folder} was built from: it, or something that it "
                 "uses, has been edited"
             )
-            return _Unserved(self, fn, gap(edited))
+            return _Unserved(self, fn, Gap(edited))
         otherwise = self.set_otherwise()
         if otherwise:
-            return _Unserved(self, fn, gap(otherwise, _SETTINGS))
+            return _Unserved(self, fn, Gap(otherwise, _SETTINGS))
         if any(instance.names for instance in kernel.instances):
             made = _TupleKernel(self, fn, kernel, hashed.watched)
         else:
@@ -164,10 +164,10 @@ class ServedFolder(_compat.advice.Adviser):
         # Some kernels may not compile for every architecture.
         if not missing or len(missing) < len(variants):
             return
-        found = other_arch(missing[0])
+        gap = other_arch(missing[0])
         if self.strict:
-            raise NotServed(f"{self.folder} does not cover this GPU: {found.told}", fix=found.fix)
-        warn(f"{self.folder} does not cover this GPU: {found.told}. To serve it, {found.fix}")
+            raise NotServed(f"{self.folder} does not cover this GPU: {gap}", fix=gap.fix)
+        warn(f"{self.folder} does not cover this GPU: {gap}. To serve it, {gap.fix}")
 
     def make(
         self,
@@ -191,11 +191,11 @@ class ServedFolder(_compat.advice.Adviser):
             for param in fn.params
         )
 
-        def give_up(grid: Any, args: Any, kwargs: Any, found: Gap) -> Any:
+        def give_up(grid: Any, args: Any, kwargs: Any, gap: Gap) -> Any:
             # Triton gets what the program passed, not what was tried in its place.
             if whole is not None:
                 args, kwargs = whole.passed.launch or (args, kwargs)
-            return self.hand_over(original, grid, args, kwargs, found)
+            return self.hand_over(original, grid, args, kwargs, gap)
 
         def hand_over(grid: Any, args: Any, kwargs: Any, *said: str) -> Any:
             passed = self._passed
@@ -256,8 +256,8 @@ class ServedFolder(_compat.advice.Adviser):
         attribute: str,
     ) -> Any:
         """Triton's kernel of a variant, for a program that looks at what a launch returned."""
-        looked = gap(f"the program looks at .{attribute} of what it returned", _LOOK)
-        self._tell(fn, looked)
+        looked = Gap(f"the program looks at .{attribute} of what it returned", _LOOK)
+        self._tell_of(fn, looked)
         asked = _for_triton(fn, instance, variant.types, constants, options)
         return _compat.compiling.by_triton(asked)
 
@@ -307,25 +307,29 @@ class ServedFolder(_compat.advice.Adviser):
         return content
 
     def hand_over(
-        self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
+        self, fn: Any, grid: Any, args: Any, kwargs: Any, gap: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
-        if not (found.is_refused or _compat.served.has_unknown_options(fn, kwargs)):
-            self._tell(fn, found)
+        if not (gap.is_refused or _compat.served.has_unknown_options(fn, kwargs)):
+            self._tell_of(fn, gap)
         return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
 
-    def _tell(self, fn: Any, found: Gap) -> None:
-        """Raise in strict mode, or warn once, of a launch that needs Triton."""
+    def _tell_of(self, fn: Any, gap: Gap) -> None:
         name = name_of(_compat.compiled.function_of(fn))
+        self.tell(name, gap, "launched by Triton", _compat.kernels.kernel_location(fn))
+
+    def tell(self, name: str, gap: Gap, instead: str, location: str | None = None) -> None:
+        """Raise in strict mode, or warn once, of a launch or a graph's kernel that needs Triton."""
         if self.strict:
+            what = name if location is None else f"this launch of {name}"
             raise NotServed(
-                f"this launch of {name} is not covered by {self.folder}: {found.told}",
-                location=_compat.kernels.kernel_location(fn),
-                fix=found.fix,
-            )
-        if not self.handed_over[name, found.reason]:
-            warn(found.warning(name))
-        self.handed_over[name, found.reason] += 1
+                f"{what} is not covered by {self.folder}: {gap}",
+                location=location,
+                fix=gap.fix,
+            ) from None
+        if not self.handed_over[name, gap.reason]:
+            warn(gap.warning(name, instead))
+        self.handed_over[name, gap.reason] += 1
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
         """The configuration that was recorded for a key, or the nearest; None lets it measure."""
@@ -387,12 +391,12 @@ class ServedFolder(_compat.advice.Adviser):
 class _Unserved:
     """In place of a kernel that the folder does not have: each launch is handed over."""
 
-    def __init__(self, server: ServedFolder, fn: Any, found: Gap) -> None:
-        self._server, self._fn, self._found = server, fn, found
+    def __init__(self, server: ServedFolder, fn: Any, gap: Gap) -> None:
+        self._server, self._fn, self._gap = server, fn, gap
 
     def bind(self, grid: Any) -> Any:
         return lambda *args, **kwargs: self._server.hand_over(
-            self._fn, grid, args, kwargs, self._found
+            self._fn, grid, args, kwargs, self._gap
         )
 
 

@@ -225,29 +225,3 @@ def test_what_an_amd_gpu_lacks_is_named(serving, standin):
         hsaco(serving, "90a").load()
     expected = "add: it needs 70000 bytes of shared memory, but device 0 (gfx90a) has 65536"
     assert str(refused.value) == expected
-
-
-@on_amd
-def test_each_call_of_hip_fails_in_turn(serving, standin):
-    launch = serving.simple(F32, image=hsaco(serving)).bind((1,))
-    standin.forget_calls()
-    launch(X, 1)
-    names = standin.calls
-    assert "hipPointerGetAttribute" in names
-    for i, name in enumerate(names):
-        serving.module.unload()
-        standin.fail(i + 1, 719)
-        with pytest.raises(RuntimeError, match=rf"^add: {name}: hipErrorLaunchFailure \(719\): "):
-            launch(X, 1)
-        standin.fail(0)
-        assert standin.last_error == 0
-        launch(X, 1)
-
-
-@on_amd
-def test_memory_of_the_host_leaves_no_error_behind(serving, standin):
-    launch = serving.simple(F32, image=hsaco(serving)).bind((1,))
-    standin.hide(X.address)
-    with pytest.raises(ValueError, match="x is in memory that the GPU cannot reach"):
-        launch(X, 1)
-    assert standin.last_error == 0
