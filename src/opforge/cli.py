@@ -171,14 +171,13 @@ def check(
     opforge check ops/ --require eager --junit report.xml
 
     Each of TARGETS is a module or file, module:op, or a folder of Python files. A value is a
-    tensor (randn, rand, zeros, ones, arange or randint with a shape, and optionally a dtype and a
-    device), a number, 'text', True, False, None, or a list or tuple of values. Without --input,
-    silu takes its inputs from the function silu_inputs in its file, which returns (args, kwargs),
-    and its reference from silu_reference. The exit status is 1 if a row fails or an operator
-    cannot be checked.
+    Python expression with torch's functions, dtypes such as bf16, and the names of the operator's
+    file. Without --input, silu takes its inputs from the function silu_inputs in its file, which
+    returns (args, kwargs), and its reference from silu_reference. The exit status is 1 if a row
+    fails or an operator cannot be checked.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .check.command import CheckArguments, check_all, check_one, find, rows_named
-    from .check.summary import Summary
+    from .check.report import Summary
 
     for file in filter(None, (junit, html)):
         if not Path(file).absolute().parent.is_dir():
@@ -190,10 +189,10 @@ def check(
     chosen = arguments.rows
     found = find(arguments)
     if found.single:
-        (op,) = found.ops
+        ((op, places),) = found.placed
         info = opforge.info(op)
         with _watching(f"{info.name}  ({info.location})", chosen, show=not as_json) as progress:
-            report = check_one(op, arguments, progress, found.places_of(op))
+            report = check_one(op, arguments, progress, places)
         summary = Summary((report,))
         click.echo(report.as_json() if as_json else _after_table(report))
     else:
@@ -206,7 +205,7 @@ def check(
     if junit is not None:
         Path(junit).write_text(summary.as_junit(), encoding="utf-8")
     if html is not None:
-        Path(html).write_text(summary.as_html(), encoding="utf-8")
+        Path(html).write_text(summary.as_html(), encoding="utf-8", errors="backslashreplace")
     ctx.exit(0 if summary.ok else 1)
 
 
@@ -215,8 +214,9 @@ def _watching(
     title: str, names: list[str], *, show: bool
 ) -> Iterator[Callable[[str, Row | None], None]]:
     """A table that fills as the rows run; in a pipe, lines on stderr and the table at the end."""
-    from .check.command import LineWatcher
+    from .check.command import telling
     from .check.report import Row
+    from .progress import Log
 
     console = Console()
     rows: dict[str, Row] = {name: Row(name, "") for name in names}
@@ -233,11 +233,11 @@ def _watching(
         with live:
             yield hear
     else:
-        lines = LineWatcher().hearing(title.partition(" ")[0])
+        log = telling(Log(), title.partition(" ")[0])
 
         def say(name: str, row: Row | None) -> None:
             rows[name] = rows[name] if row is None else row
-            lines(name, row)
+            log(name, row)
 
         click.echo(title)
         yield say

@@ -231,7 +231,7 @@ mistakes: dict[type[OpforgeError], tuple[str, ...]] = {
         "A `module:op` or `file.py:op` that leads nowhere",
         "An `--input` for a parameter that the op does not have",
         "A parameter without a default got no `--input`",
-        "An `--input` that cannot be read",
+        "An `--input` that cannot be evaluated",
         "A name that is not a row of a check",
         "A folder of operators is empty, or some of its subfolders cannot be used",
         "A GPU architecture that does not exist, or that this Triton does not know",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -48,6 +49,9 @@ class ProgressBar:
         if self._task is not None:
             self._bar.update(self._task, advance=1, description=text)
 
+    def detail(self, text: str) -> None:
+        """A line that only a log needs."""
+
     def say(self, text: str) -> None:
         """A line above the bar."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -56,3 +60,29 @@ class ProgressBar:
         if self._task is not None:
             self._bar.update(self._task, description=text)
             self._bar.stop()
+
+
+class Log(ProgressBar):
+    """In place of a bar, for logs: lines on stderr, or nothing at all."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+
+    def start(self, total: int) -> None: ...
+
+    def advance(self, text: str) -> None: ...
+
+    def detail(self, text: str) -> None:
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        if not self._quiet:
+            click.echo(text, err=True)
+
+    def stop(self, text: str | None = None) -> None: ...
+
+
+def watching(title: str, *, quiet: bool = False) -> ProgressBar:
+    """A bar where a person watches, else a log."""
+    console = watched_terminal()
+    return Log(quiet=quiet) if quiet or console is None else ProgressBar(title, console)

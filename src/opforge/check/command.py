@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import click
 import torch
 
 from ..cli_targets import (
@@ -19,15 +18,13 @@ from ..cli_targets import (
 )
 from ..errors import BadOption, OpforgeError
 from ..native.commands.operator_tree import is_tree, load_files
-from ..progress import ProgressBar, watched_terminal
+from ..progress import ProgressBar, watching
 from ..registry import Entry, registry
-from .beside import beside, name_beside
 from .compare import Tolerance
 from .inputs import arguments_from
-from .report import CheckReport, Row
+from .report import CheckReport, Problem, Row, Summary
 from .run import Progress, check_call, select
 from .subject import Settings, interpreting
-from .summary import Problem, Summary
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -49,22 +46,17 @@ class CheckArguments:
     @property
     def rows(self) -> list[str]:
         """The names of the rows to run."""
-        return [one.name for one in select(self.only or None, self.skip, self.require)]
+        return [row.name for row in select(self.only or None, self.skip, self.require)]
 
 
 @dataclass(frozen=True)
-class Found:
-    """The operators that the targets name, and what could not be loaded."""
+class Operators:
+    """The operators that the targets name with the modules that hold them, and what failed."""
 
-    ops: list[Any]
+    placed: list[tuple[Any, list[Place]]]
     problems: list[Problem]
     # Whether a table of its rows is what the user wants to see.
     single: bool
-    # By the id of the op: the modules that hold it.
-    places: Mapping[int, list[Place]] = field(default_factory=dict)
-
-    def places_of(self, op: Any) -> list[Place]:
-        return self.places.get(id(op), [])
 
 
 def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
@@ -72,65 +64,52 @@ def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-def find(given: CheckArguments) -> Found:
+def find(given: CheckArguments) -> Operators:
     """The operators of all targets; in a tree a file that fails does not stop the others."""
-    placed: list[tuple[Any, Place]] = []
+    by_id: dict[int, tuple[Any, list[Place]]] = {}
     problems = []
     for target in given.targets:
         if is_tree(target):
             loaded = load_files(target)
-            placed += loaded.places
-            problems += [Problem(str(one.folder), one.message) for one in loaded.problems]
+            places = loaded.places
+            problems += [Problem(str(p.folder), p.message) for p in loaded.problems]
         else:
-            placed += resolve_places(target)
-    ops = list({id(op): op for op, _ in placed}.values())
-    places: dict[int, list[Place]] = {}
-    for op, place in placed:
-        places.setdefault(id(op), []).append(place)
-    single = len(ops) == 1 and not any(is_tree(target) for target in given.targets)
-    found = Found(ops, problems, single, places)
+            places = resolve_places(target)
+        for op, place in places:
+            by_id.setdefault(id(op), (op, []))[1].append(place)
+    placed = list(by_id.values())
+    single = len(placed) == 1 and not any(map(is_tree, given.targets))
     if not single:
-        _refuse_for_several(given, found)
-    return found
+        _refuse_for_several(given, placed)
+    return Operators(placed, problems, single)
 
 
-def _refuse_for_several(given: CheckArguments, found: Found) -> None:
-    ops = found.ops
-    for option, value, kind in (
-        ("--inputs", given.function, "inputs"),
-        ("--reference", given.reference, "reference"),
-    ):
+def _refuse_for_several(given: CheckArguments, placed: list[tuple[Any, list[Place]]]) -> None:
+    for option, value in (("--inputs", given.function), ("--reference", given.reference)):
         if value is not None:
             raise BadOption(
-                f"{option} is for one operator, and there are {len(ops)}",
-                fix=f"name one, or write a function next to each: def {_own_name(found, kind)}()",
+                f"{option} is for one operator, and there are {len(placed)}",
+                fix="name one, or write a function next to each: def OP_inputs(), OP_reference()",
             )
-    taken = {name for op in ops for name in _parameters(registry.get(op))}
+    known = {name for op, _ in placed for name in registry.get(op).signature.parameters}
     for text in given.texts:
-        if _parameter_of(text) not in taken:
+        if _parameter_of(text) not in known:
             raise BadOption(
                 f"no operator has {_parameter_of(text)!r}",
-                found=f"they take {', '.join(sorted(taken)) or 'nothing'}",
+                found=f"they take {', '.join(sorted(known)) or 'nothing'}",
                 fix="choose one of these",
             )
 
 
-def _own_name(found: Found, kind: str) -> str:
-    if not found.ops:
-        return f"op_{kind}"
-    op = found.ops[0]
-    return name_beside(registry.get(op), kind, found.places_of(op))
-
-
 def check_one(
-    op: Any,
-    given: CheckArguments,
-    progress: Progress | None = None,
-    places: Sequence[Place] = (),
+    op: Any, given: CheckArguments, progress: Progress | None = None, places: Sequence[Place] = ()
 ) -> CheckReport:
     """Check one op with the inputs that the command line or a function in its file gives."""
     args, kwargs = arguments_of(op, given.texts, given.function, places)
-    reference = _reference(op, given.reference, places)
+    if given.reference is not None:
+        reference: Callable[..., Any] | None = resolve_function(given.reference)
+    else:
+        reference = _beside(registry.get(op), "reference", places)
     return check_call(
         op,
         args,
@@ -143,95 +122,49 @@ def check_one(
     )
 
 
-def check_all(found: Found, given: CheckArguments, *, quiet: bool = False) -> Summary:
+def check_all(found: Operators, given: CheckArguments, *, quiet: bool = False) -> Summary:
     """Check every op; one that cannot be checked does not stop the others."""
     reports: list[CheckReport] = []
     problems = list(found.problems)
-    watcher = watching(len(found.ops) * len(given.rows), quiet=quiet)
+    bar = watching("checking", quiet=quiet)
+    bar.start(len(found.placed) * len(given.rows))
     try:
-        for number, op in enumerate(found.ops, 1):
-            entry, places = registry.get(op), found.places_of(op)
-            where = f"[{number}/{len(found.ops)}] {entry.name}"
-            own = [t for t in given.texts if _parameter_of(t) in _parameters(entry)]
-            arguments = CheckArguments(**{**vars(given), "texts": tuple(own)})
+        for number, (op, places) in enumerate(found.placed, 1):
+            entry = registry.get(op)
+            title = f"[{number}/{len(found.placed)}] {entry.name}"
+            own = [t for t in given.texts if _parameter_of(t) in entry.signature.parameters]
             try:
-                report = check_one(op, arguments, watcher.hearing(where), places)
+                arguments = replace(given, texts=tuple(own))
+                report = check_one(op, arguments, telling(bar, title), places)
             except OpforgeError as error:
-                problems.append(Problem(entry.name, str(error), _how(entry, places)))
-                watcher.say(f"{where}: not checked")
+                problems.append(Problem(entry.name, str(error), _way_out(entry, places)))
+                bar.say(f"{title}: not checked")
                 continue
             reports.append(report)
-            watcher.say(f"{where}: {report.outcome}; {report.counts()}")
+            bar.say(f"{title}: {report.outcome}; {report.counts()}")
     finally:
-        watcher.stop()
+        bar.stop("")
     return Summary(tuple(reports), tuple(problems))
 
 
-def _how(entry: Entry, places: Sequence[Place]) -> str:
-    if beside(entry, "inputs", places) is not None:
+def telling(bar: ProgressBar, title: str) -> Progress:
+    """What a check of one op is to call, so that a bar or a log shows its rows."""
+
+    def hear(name: str, row: Row | None) -> None:
+        if row is None:
+            bar.advance(f"{title}: {name}")
+        else:
+            bar.detail(f"{title}: {name}: {row.status}, {row.seconds:.1f} s")
+
+    return hear
+
+
+def _way_out(entry: Entry, places: Sequence[Place]) -> str:
+    if _beside(entry, "inputs", places) is not None:
         # The error is about these.
         return ""
-    name = name_beside(entry, "inputs", places)
-    return f"give its inputs with --input, or write def {name}() next to it"
-
-
-class Watcher:
-    """Hears nothing and says nothing."""
-
-    def hearing(self, _where: str) -> Progress:
-        """What a check of one op is to call."""
-        return lambda _name, _row: None
-
-    def say(self, text: str) -> None:
-        """A line for a person who waits."""
-
-    def stop(self) -> None:
-        """Nothing more will happen."""
-
-
-class LineWatcher(Watcher):
-    """A line per row and per op, for logs."""
-
-    def hearing(self, where: str) -> Progress:
-        def hear(name: str, row: Row | None) -> None:
-            if row is not None:
-                self.say(f"{where}: {name}: {row.status}, {row.seconds:.1f} s")
-
-        return hear
-
-    def say(self, text: str) -> None:
-        click.echo(text, err=True)
-
-
-class BarWatcher(Watcher):
-    """A bar over the rows of all ops, with a line per op above it."""
-
-    def __init__(self, bar: ProgressBar, total: int) -> None:
-        self._bar = bar
-        bar.start(total)
-
-    def hearing(self, where: str) -> Progress:
-        def hear(name: str, row: Row | None) -> None:
-            if row is None:
-                self._bar.advance(f"{where}: {name}")
-
-        return hear
-
-    def say(self, text: str) -> None:
-        self._bar.say(text)
-
-    def stop(self) -> None:
-        self._bar.stop("")
-
-
-def watching(total: int, *, quiet: bool = False) -> Watcher:
-    """A bar where a person watches, else lines."""
-    console = watched_terminal()
-    if quiet:
-        return Watcher()
-    if console is None:
-        return LineWatcher()
-    return BarWatcher(ProgressBar("checking", console), total)
+    name = places[0].name if places else entry.fn.__name__
+    return f"give its inputs with --input, or write def {name}_inputs() next to it"
 
 
 def arguments_of(
@@ -246,21 +179,27 @@ def arguments_of(
     # Inputs without a device are made where the op's kernels can run.
     on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
     device = "cuda" if on_gpu else "cpu"
-    own = beside(entry, "inputs", places)
+    own = _beside(entry, "inputs", places)
     if own is not None and not texts:
         with torch.device(device):
             return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
-    return arguments_from(entry, texts, device=device)
+    return arguments_from(entry, texts, device=device, places=places)
 
 
-def _reference(op: Any, named: str | None, places: Sequence[Place]) -> Callable[..., Any] | None:
-    if named is not None:
-        return resolve_function(named)
-    return beside(registry.get(op), "reference", places)
+def _beside(entry: Entry, kind: str, places: Sequence[Place] = ()) -> Callable[..., Any] | None:
+    """`silu_inputs` or `silu_reference`, in the modules that were loaded, else in the body's own.
 
-
-def _parameters(entry: Entry) -> list[str]:
-    return list(entry.signature.parameters)
+    With scale_op = opforge.op(vscale, name="mylib::scale"), of vendor's vscale, these are looked
+    for in the module of scale_op: scale_op_inputs, scale_inputs, vscale_inputs.
+    """
+    fn = inspect.unwrap(entry.fn)
+    modules = [(vars(place.module), place.name) for place in places]
+    for names, variable in [*modules, (getattr(fn, "__globals__", {}), fn.__name__)]:
+        for name in (variable, entry.own_name.replace(".", "_"), fn.__name__):
+            function = names.get(f"{name}_{kind}")
+            if inspect.isfunction(function):
+                return function
+    return None
 
 
 def _parameter_of(text: str) -> str:

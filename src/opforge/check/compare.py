@@ -81,32 +81,33 @@ def _leaf_difference(a: Any, b: Any, tolerance: Tolerance) -> str:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         same = type(a) is type(b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
         return "" if same else f"{shown(a)[:80]}, expected {shown(b)[:80]}"
-    for what in ("shape", "dtype", "device"):
-        one, other = getattr(a, what), getattr(b, what)
-        if one != other:
-            one, other = (tuple(one), tuple(other)) if what == "shape" else (one, other)
-            return f"{what} {one}, expected {other}"
+    if a.shape != b.shape:
+        return f"shape {tuple(a.shape)}, expected {tuple(b.shape)}"
+    for what in ("dtype", "device"):
+        own, other = getattr(a, what), getattr(b, what)
+        if own != other:
+            return f"{what} {own}, expected {other}"
     return _numeric_difference(a.detach(), b.detach(), tolerance)
 
 
 def _numeric_difference(a: Tensor, b: Tensor, tolerance: Tolerance) -> str:
     if not a.numel() or a.is_meta or same_bits(a, b):
         return ""
-    if not (a.is_floating_point() or a.is_complex()):
-        wrong = a != b
-        return _worst(a, b, wrong.to(torch.float64), f"{int(wrong.sum())} of {a.numel()} differ")
     wide = torch.complex128 if a.is_complex() else torch.float64
     left, right = a.to(wide), b.to(wide)
-    relative, absolute = _tolerances(a.dtype, right, tolerance)
-    error = (left - right).abs()
-    # Infinities and NaNs on both sides count as equal.
-    error[(left == right) | (left.isnan() & right.isnan())] = 0
-    error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
-    excess = error - (absolute + relative * right.abs().nan_to_num(posinf=0))
-    if not bool((excess > 0).any()):
+    if a.is_floating_point() or a.is_complex():
+        relative, absolute = _tolerances(a.dtype, right, tolerance)
+        close = torch.isclose(left, right, relative, absolute, equal_nan=True)
+        allowed = f" (allowed: {relative:.2g} relative, {absolute:.2g})"
+    else:
+        close, allowed = a == b, f", {int((a != b).sum())} of {a.numel()} differ"
+    if bool(close.all()):
         return ""
-    said = f"off by {float(error.max()):.3g} (allowed: {relative:.2g} relative, {absolute:.2g})"
-    return _worst(a, b, error, said)
+    error = (left - right).abs().nan_to_num(nan=torch.inf, posinf=torch.inf).masked_fill(close, -1)
+    place = torch.unravel_index(error.argmax(), a.shape)
+    where = f" at {[int(i) for i in place]}" if a.dim() else ""
+    worst = f"{a[place].item()}{where}, expected {b[place].item()}"
+    return f"off by {float(error.max()):.3g}{allowed}: {worst}"
 
 
 def _tolerances(dtype: torch.dtype, expected: Tensor, given: Tolerance) -> tuple[float, float]:
@@ -114,13 +115,6 @@ def _tolerances(dtype: torch.dtype, expected: Tensor, given: Tolerance) -> tuple
         return given
     relative = _RELATIVE.get(dtype, _COARSE) if given is None else given
     return relative, relative * root_mean_square(expected)
-
-
-def _worst(a: Tensor, b: Tensor, error: Tensor, said: str) -> str:
-    at = int(error.flatten().argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(at), a.shape)]
-    where = f" at {index}" if index else ""
-    return f"{said}: {a.flatten()[at].item()}{where}, expected {b.flatten()[at].item()}"
 
 
 def shown(value: Any) -> str:

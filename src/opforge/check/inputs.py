@@ -1,110 +1,184 @@
-"""From `--input` texts to the arguments of an op: records are built, defaults filled in."""
+"""From `--input path=EXPRESSION` to the arguments of an op: records built, defaults filled in.
+
+An expression is Python's, evaluated with the names of the op's file and these:
+
+x=randn(8, 128, bf16)      torch's factories, which here take a dtype and a device by position
+n=8 * 16                   dtypes as f32 or float32; cpu, cuda; inf, nan; torch
+cfg.weight=ones(128)       a field of a record
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from ..analysis.signature import read_signature, user_scope
-from ..cli_targets import users_own
+from ..cli_targets import Place, users_own
 from ..errors import BadOption
-from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature
+from ..model import MISSING, Field, Leaf, Node, Parameter
 from ..registry import Entry
-from .compare import shown
-from .language import InputValue, parse_input, pointed
+from .subject import cuda_devices
+
+_SHORT_DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "bf16": torch.bfloat16,
+    # As `native.declare` spells them.
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    # As the dtype of a tensor, Python's int has 64 bits.
+    "int": torch.int64,
+}
+_FACTORIES = (
+    torch.randn,
+    torch.rand,
+    torch.randint,
+    torch.zeros,
+    torch.ones,
+    torch.full,
+    torch.empty,
+    torch.arange,
+    torch.linspace,
+    torch.tensor,
+)
 
 
 def arguments_from(
-    entry: Entry, texts: Sequence[str], *, device: str = "cpu"
+    entry: Entry, texts: Sequence[str], *, device: str = "cpu", places: Sequence[Place] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The op's arguments as `--input x=randn(8) --input cfg.eps=1e-6` describe them."""
-    signature = _signature(entry)
-    generator = torch.Generator().manual_seed(0)
-    given: dict[str, InputValue] = {}
-    for text in texts:
-        one = parse_input(text, device=device, generator=generator)
-        if one.path in given:
-            raise BadOption(pointed(f"{one.path!r} is given twice", text, 0))
-        given[one.path] = one
-    nodes = {n.path: n for p in signature.parameters for n in _nodes(p.node)}
-    _refuse_unknown(nodes, given)
-    fitted = {path: _fitted(nodes[path], one) for path, one in given.items()}
-    missing = [p for parameter in signature.parameters for p in _missing(parameter, given)]
+    """The op's arguments as `--input x=randn(8) --input cfg.eps=1e-6` describe them.
+
+    Tensors are made on `device` if the expression names none, and random ones are always the same.
+    """
+    parameters = entry.flat().signature.parameters
+    nodes = {n.path: n for p in parameters for n in _nodes(p.node)}
+    given: dict[str, Any] = {}
+    with torch.device(device), torch.random.fork_rng(cuda_devices()):
+        torch.manual_seed(0)
+        for text in texts:
+            path, value = _evaluated(text, nodes, _scope(entry, places))
+            if any(_within(path, other) or _within(other, path) for other in given):
+                raise BadOption(f"--input {text}: a part of {path!r} was given already")
+            given[path] = value
+    missing = [path for p in parameters for path in _missing(p, given)]
     if missing:
-        lines = [line for p in signature.parameters for line in _lines(p.node, p.default)]
-        listed = "\n".join(f"    {line}" for line in lines)
+        listed = "\n".join(f"    {line}" for p in parameters for line in _lines(p))
         raise BadOption(
-            f"no input for {', '.join(repr(m) for m in missing)}",
+            f"no input for {', '.join(map(repr, missing))}",
             found=f"the parameters are\n{listed}",
-            fix=f"--input {_example(nodes[missing[0]])}",
+            fix=f'--input "{missing[0]}=...", with an expression such as randn(8, 128) or 1e-6',
             op=entry.name,
             location=entry.location,
         )
-    built = [(p, _build(p.node, p.default, fitted)) for p in signature.parameters]
+    built = [(p, _build(p, given)) for p in parameters]
     args = tuple(value for p, value in built if not p.keyword_only)
     return args, {p.name: value for p, value in built if p.keyword_only}
 
 
-def _signature(entry: Entry) -> Signature:
-    """Also of a function in mode none, which was never lowered."""
-    if entry.lowered is not None:
-        return entry.lowered.signature
-    fn = inspect.unwrap(entry.fn)
-    return read_signature(fn, user_scope(fn))
+def _scope(entry: Entry, places: Sequence[Place]) -> dict[str, Any]:
+    """The names of an expression; those of this module win, so that randn is the same in all."""
+    own = getattr(inspect.unwrap(entry.fn), "__globals__", {})
+    loaded = {name: value for place in places for name, value in vars(place.module).items()}
+    dtypes = {name: v for name, v in vars(torch).items() if isinstance(v, torch.dtype)}
+    return {
+        **own,
+        **loaded,
+        **dtypes,
+        **_SHORT_DTYPES,
+        **{make.__name__: _taking_dtypes(make) for make in _FACTORIES},
+        "cpu": torch.device("cpu"),
+        "cuda": torch.device("cuda"),
+        "inf": math.inf,
+        "nan": math.nan,
+        "torch": torch,
+    }
 
 
-def _lines(node: Node, default: Any) -> list[str]:
-    """`cfg.eps: float = 1e-06`, one line per leaf."""
-    given = "" if default is MISSING else f" = {default!r}"
-    if isinstance(node, Leaf):
-        return [f"{node.path}: {_spelled(node)}{given}"]
-    first = []
-    if node.optional or default is not MISSING:
-        first = [f"{node.path}: {node.cls.__name__}{' or None' if node.optional else ''}{given}"]
-    return first + [line for f in node.fields for line in _lines(f.node, f.default)]
+def _taking_dtypes(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A factory that takes dtype and device by position; randint also sizes one by one."""
+
+    def factory(*arguments: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
+        values = []
+        for argument in arguments:
+            if isinstance(argument, torch.dtype):
+                options["dtype"] = argument
+            elif isinstance(argument, (torch.device, str)):
+                options["device"] = argument
+            else:
+                values.append(argument)
+        if make is torch.randint and isinstance(values[-1], int):
+            values = [*values[:2], values[2:]]
+        dtype = options.get("dtype")
+        drawn = (
+            dtype is None or dtype.is_complex or (dtype.is_floating_point and dtype.itemsize > 1)
+        )
+        if make in {torch.randn, torch.rand} and not drawn:
+            # torch draws neither integers nor 8-bit floats.
+            del options["dtype"]
+        tensor = make(*values, **options)
+        return tensor.to(dtype or tensor.dtype).requires_grad_(requires_grad)
+
+    return factory
 
 
-def _spelled(leaf: Leaf) -> str:
-    """A leaf's type for people: `list[Tensor]`, `one of 'a', 'b'`."""
-    word = _BASES[leaf.base].word if leaf.base in _BASES else leaf.base
-    if leaf.codec is not None:
-        word = f"one of {_choices(leaf.codec)}"
-    if leaf.container:
-        word = f"{leaf.container}[{word}{' or None' if leaf.element_optional else ''}]"
-    return f"{word} or None" if leaf.optional else word
-
-
-def _raw(codec: Codec, member: Any) -> Any:
-    return member if codec.cls is None else member.value
-
-
-def _choices(codec: Codec) -> str:
-    return ", ".join(repr(_raw(codec, member)) for member in codec.values)
-
-
-def _refuse_unknown(known: Collection[str], given: Mapping[str, InputValue]) -> None:
-    for path in given:
-        if path in known:
-            continue
-        close = difflib.get_close_matches(path, known)
+def _evaluated(text: str, nodes: Mapping[str, Node], scope: dict[str, Any]) -> tuple[str, Any]:
+    """The path of an input, and its value."""
+    name, equals, expression = text.partition("=")
+    path = name.strip()
+    if not equals:
+        raise BadOption(f"--input {text} is not path=expression", fix=_EXAMPLE)
+    if path not in nodes:
+        close = difflib.get_close_matches(path, nodes)
         raise BadOption(
             f"the op has no {path!r}",
-            found=f"it takes {', '.join(known) or 'nothing'}",
+            found=f"it takes {', '.join(nodes) or 'nothing'}",
             fix=f"did you mean {' or '.join(close)}?" if close else "choose one of these",
         )
-    for path, one in given.items():
-        if _touched(path, given):
-            what = f"{path!r} is given both whole and by its fields"
-            raise BadOption(pointed(what, one.text, 0))
+    try:
+        # The user's own code, as the file of the op is.
+        return path, _fitted(nodes[path], eval(expression.strip(), scope))  # noqa: S307
+    except Exception as error:
+        raise BadOption(
+            f"--input {text} cannot be evaluated",
+            found=f"{type(error).__name__}: {error}",
+            fix=_EXAMPLE,
+        ) from error
 
 
-def _touched(path: str, given: Iterable[str]) -> bool:
-    """Whether a part of a record is given."""
-    return any(other.startswith(f"{path}.") for other in given)
+_EXAMPLE = "write it like x=randn(8, 128, bf16), cfg.eps=1e-6 or mode='fast'"
+
+
+def _fitted(node: Node, value: Any) -> Any:
+    """A value as the op takes it: a member of an enum by its value or name, a device by name."""
+    if not isinstance(node, Leaf):
+        return tuple(value) if node.kind == "tuple" and value is not None else value
+    if node.container and isinstance(value, (list, tuple)):
+        return [_element(node, part) for part in value]
+    return _element(node, value)
+
+
+def _element(leaf: Leaf, value: Any) -> Any:
+    if leaf.base == "Device" and isinstance(value, str):
+        return torch.device(value)
+    if value is None or leaf.codec is None or leaf.codec.cls is None:
+        return value
+    try:
+        return leaf.codec.cls(value)
+    except ValueError:
+        if value not in leaf.codec.cls.__members__:
+            raise
+        return leaf.codec.cls[value]
 
 
 def _nodes(node: Node) -> list[Node]:
@@ -113,21 +187,32 @@ def _nodes(node: Node) -> list[Node]:
     return [node, *(n for f in node.fields for n in _nodes(f.node))]
 
 
-def _missing(item: Parameter | Field, given: Mapping[str, InputValue]) -> list[str]:
+def _within(path: str, other: str) -> bool:
+    return f"{path}.".startswith(f"{other}.")
+
+
+def _is_default(item: Parameter | Field, given: Iterable[str]) -> bool:
+    """Whether nothing is given of something that has a default."""
+    path = item.node.path
+    return item.default is not MISSING and not any(_within(other, path) for other in given)
+
+
+def _missing(item: Parameter | Field, given: Mapping[str, Any]) -> list[str]:
     node = item.node
-    if node.path in given or (item.default is not MISSING and not _touched(node.path, given)):
+    if node.path in given or _is_default(item, given):
         return []
     if isinstance(node, Leaf):
         return [node.path]
     return [path for f in node.fields for path in _missing(f, given)]
 
 
-def _build(node: Node, default: Any, given: Mapping[str, Any]) -> Any:
+def _build(item: Parameter | Field, given: Mapping[str, Any]) -> Any:
+    node = item.node
     if node.path in given:
         return given[node.path]
-    if isinstance(node, Leaf) or (default is not MISSING and not _touched(node.path, given)):
-        return default
-    parts = {f.name: _build(f.node, f.default, given) for f in node.fields}
+    if isinstance(node, Leaf) or _is_default(item, given):
+        return item.default
+    parts = {f.name: _build(f, given) for f in node.fields}
     if node.kind == "tuple":
         return tuple(parts.values())
     # A field that is still missing has a default_factory, which the class itself knows.
@@ -136,93 +221,14 @@ def _build(node: Node, default: Any, given: Mapping[str, Any]) -> Any:
         return node.cls(**known)
 
 
-def _fitted(node: Node, given: InputValue) -> Any:
-    value = given.value
-    if isinstance(node, Record):
-        if value is None and node.optional:
-            return None
-        if node.kind == "tuple" and isinstance(value, (list, tuple)):
-            return tuple(value)
-        fields = ", ".join(part.path for part in _nodes(node)[1:])
-        _misfit(given, f"{node.path} is a {node.cls.__name__}", f"give its fields: {fields}")
-    if value is None:
-        if not node.optional:
-            _misfit(given, f"{node.path} cannot be None", f"it takes {_spelled(node)}")
-        return None
-    if not node.container:
-        return _element(node, value, given)
-    if not isinstance(value, (list, tuple)):
-        _misfit(given, f"{node.path} is a list", f"{node.path}=[...]")
-    return [None if v is None else _element(node, v, given) for v in value]
-
-
-def _element(leaf: Leaf, value: Any, given: InputValue) -> Any:
-    if leaf.codec is not None:
-        return _choice(leaf.path, leaf.codec, value, given)
-    if leaf.base == "Device" and isinstance(value, str):
-        return _device(leaf, value, given)
-    if leaf.base not in _BASES:
-        return value
-    kinds = _BASES[leaf.base].kinds
-    # To Python a bool is an int.
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        _misfit(given, f"{leaf.path} is {_spelled(leaf)}, not {shown(value)}", _example(leaf))
-    return _float(leaf, value, given) if leaf.base == "float" else value
-
-
-def _device(leaf: Leaf, value: str, given: InputValue) -> torch.device:
-    try:
-        return torch.device(value)
-    except (RuntimeError, TypeError):
-        _misfit(given, f"{leaf.path} cannot be {value!r}", "cpu, cuda, or 'cuda:1'")
-
-
-def _float(leaf: Leaf, value: float, given: InputValue) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        _misfit(given, f"{leaf.path} is a number that no float can hold", _example(leaf))
-
-
-def _choice(path: str, codec: Codec, value: Any, given: InputValue) -> Any:
-    """A member by its value, or by its name."""
-    for member in codec.values:
-        own = _raw(codec, member)
-        if type(own) is type(value) and own == value:
-            return member
-    if codec.cls is not None and isinstance(value, str) and value in codec.cls.__members__:
-        return codec.cls[value]
-    return _misfit(given, f"{path} cannot be {value!r}", f"one of {_choices(codec)}")
-
-
-def _example(node: Node) -> str:
-    assert isinstance(node, Leaf)
-    value = _BASES[node.base].example if node.base in _BASES else "..."
-    if node.codec is not None:
-        value = repr(_raw(node.codec, node.codec.values[0]))
-    return f"{node.path}={f'[{value}]' if node.container else value}"
-
-
-class _Base(NamedTuple):
-    """One of the schema's types: its name for people, the types of values, and an example."""
-
-    word: str
-    kinds: tuple[type[Any], ...]
-    example: str
-
-
-_BASES = {
-    "Tensor": _Base("Tensor", (torch.Tensor,), "'randn(8, 128)'"),
-    "SymInt": _Base("int", (int,), "8"),
-    "int": _Base("int", (int,), "8"),
-    "float": _Base("float", (int, float), "0.5"),
-    "bool": _Base("bool", (bool,), "True"),
-    "str": _Base("str", (str,), "\"'text'\""),
-    "Scalar": _Base("number", (bool, int, float), "0.5"),
-    "ScalarType": _Base("dtype", (torch.dtype,), "f32"),
-    "Device": _Base("device", (torch.device,), "cpu"),
-}
-
-
-def _misfit(given: InputValue, what: str, fix: str) -> NoReturn:
-    raise BadOption(pointed(what, given.text, given.text.index("=") + 1), fix=fix)
+def _lines(item: Parameter | Field) -> list[str]:
+    """`cfg.eps: float = 1e-06`, one line per leaf."""
+    node = item.node
+    default = "" if item.default is MISSING else f" = {item.default!r}"
+    if not isinstance(node, Leaf):
+        own = [f"{node.path}: {node.cls.__name__}{default}"] if default or node.optional else []
+        return own + [line for f in node.fields for line in _lines(f)]
+    if node.codec is None:
+        return [f"{node.path}: {node.schema_type().replace('SymInt', 'int')}{default}"]
+    values = [v if node.codec.cls is None else v.value for v in node.codec.values]
+    return [f"{node.path}: one of {', '.join(map(repr, values))}{default}"]

@@ -1,19 +1,28 @@
-"""What a check found, as records, as text and as JSON."""
+"""What a check found: rows, the report of an op, and the summary of many ops.
+
+As text, as JSON, for CI as JUnit's XML, and as a page.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from xml.etree import ElementTree as ET
 
+from ..errors import first_line
 from ..notebook import html_table
+from ..report.model import Checked, Report
+from ..report.page import render
 
 PASS, FAIL, SKIPPED = "pass", "fail", "skipped"
 # Of a whole check.
 PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+_UNCHECKED = "not checked"
 # Without one of these, nobody has seen what the op computes.
 DECISIVE = ("eager", "numerics")
 
@@ -32,6 +41,19 @@ class Row:
     fix: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+
+
+def passed(reason: str = "", *notes: str) -> Row:
+    """A row that passes; as of the others, `run` adds its name and time."""
+    return Row("", PASS, reason, notes=tuple(filter(None, notes)))
+
+
+def failed(reason: str, fix: str = "", *notes: str) -> Row:
+    return Row("", FAIL, reason, fix, notes=tuple(filter(None, notes)))
+
+
+def skipped(reason: str, fix: str = "") -> Row:
+    return Row("", SKIPPED, reason, fix)
 
 
 @dataclass(frozen=True)
@@ -148,3 +170,126 @@ def _under(indent: str, title: str, text: str) -> list[str]:
         return []
     hang = " " * (len(title) + 2)
     return [indent + line for line in textwrap.wrap(f"{title}: {text}", 76, subsequent_indent=hang)]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An op that could not be checked, or a file that could not be loaded."""
+
+    name: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        # An error that was raised for the op names it already, with its line.
+        named = self.message.startswith((f"{self.name} (", f"{self.name}: "))
+        text = self.message if named else f"{self.name}: {self.message}"
+        return text + (f"\n  or:    {self.fix}" if self.fix else "")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the checks of many ops found."""
+
+    reports: tuple[CheckReport, ...]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems and all(report.ok for report in self.reports)
+
+    def __str__(self) -> str:
+        failures = [report.render_failures() for report in self.reports if not report.ok]
+        outcomes = [(one.op, one.outcome, one.counts()) for one in self.reports]
+        outcomes += [(problem.name, _UNCHECKED, "") for problem in self.problems]
+        width = max((len(name) for name, _, _ in outcomes), default=0)
+        lines = [
+            f"  {name:<{width}}  {outcome:<{len(_UNCHECKED)}}  {text}".rstrip()
+            for name, outcome, text in outcomes
+        ]
+        return "\n\n".join([*failures, "\n".join(lines), self.total()])
+
+    def total(self) -> str:
+        """`8 checked: 6 passed, 1 failed, 1 incomplete; 2 not checked; in 31.2 s`."""
+        counts = Counter(report.outcome for report in self.reports)
+        text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (PASSED, FAILED, INCOMPLETE))
+        unchecked = f"; {len(self.problems)} {_UNCHECKED}" if self.problems else ""
+        seconds = sum(row.seconds for report in self.reports for row in report.rows)
+        return f"{len(self.reports)} checked: {text}{unchecked}; in {seconds:.1f} s"
+
+    def leaves_open(self) -> str:
+        """What the exit status does not tell, if that is 0 although ops did not run."""
+        idle = [
+            report.op
+            for report in self.reports
+            if report.outcome == INCOMPLETE and any(row.name in DECISIVE for row in report.rows)
+        ]
+        if not idle or not self.ok:
+            return ""
+        return (
+            f"{', '.join(idle)} did not run here. That is not a failure: the exit status is 0; "
+            f"--require {DECISIVE[0]} makes it 1."
+        )
+
+    def as_json(self) -> str:
+        """`{"ok", "reports", "problems"}`; each report as of one op."""
+        fields = {
+            "ok": self.ok,
+            "reports": [json.loads(report.as_json()) for report in self.reports],
+            "problems": [{"name": p.name, "message": str(p)} for p in self.problems],
+        }
+        return json.dumps(fields, indent=2)
+
+    def as_junit(self) -> str:
+        """JUnit's XML, as CI systems read it: a suite per op, a case per row."""
+        suites = ET.Element("testsuites", name="opforge check")
+        for report in self.reports:
+            suite = ET.SubElement(suites, "testsuite", name=report.op)
+            for row in report.rows:
+                case = _case(suite, report.op, row.name, row.seconds)
+                if row.status != PASS:
+                    kind = "skipped" if row.status == SKIPPED else "failure"
+                    found = ET.SubElement(case, kind, message=_printable(row.reason))
+                    found.text = _printable(f"{row.reason}\nfix: {row.fix}")
+                if row.notes:
+                    ET.SubElement(case, "system-out").text = _printable("\n".join(row.notes))
+        if self.problems:
+            suite = ET.SubElement(suites, "testsuite", name=_UNCHECKED)
+            for problem in self.problems:
+                case = _case(suite, problem.name, "check", 0.0)
+                message = _printable(first_line(problem.message))
+                ET.SubElement(case, "error", message=message).text = _printable(str(problem))
+        for suite in (suites, *suites):
+            # Counted from the cases below, so that a reader who adds them up gets the same.
+            cases = list(suite.iter("testcase"))
+            suite.set("tests", str(len(cases)))
+            for kind, total in _TOTALS.items():
+                suite.set(total, str(len(list(suite.iter(kind)))))
+            suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
+        ET.indent(suites)
+        return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+    def as_html(self) -> str:
+        """The page of `opforge report`, with every row."""
+        rows = [
+            Checked(one.op, row.name, row.status, row.reason, row.fix, row.seconds, row.notes)
+            for one in self.reports
+            for row in one.rows
+        ]
+        rows += [Checked(p.name, "check", FAIL, str(p)) for p in self.problems]
+        source = "; ".join(dict.fromkeys([self.total(), *(one.machine for one in self.reports)]))
+        return render(Report(source, checked=tuple(rows)))
+
+
+_TOTALS = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+
+
+def _case(suite: ET.Element, op: str, name: str, seconds: float) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=op, name=name, time=f"{seconds:.3f}")
+
+
+def _printable(text: str) -> str:
+    """Without what XML cannot hold, such as a terminal's colours."""
+    return re.sub(
+        r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text
+    )

@@ -22,13 +22,12 @@ from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
 from .reasons import cut, reason_of
-from .report import FAIL, SKIPPED, CheckReport, Row
+from .report import FAIL, SKIPPED, CheckReport, Row, failed, skipped
 from .rows import autograd, devices, eager, export, graph, vmap
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
 from .values import OpCall, describe
-from .verdict import Verdict, failed, skipped
 
-Judge = Callable[[Subject], Verdict]
+Judge = Callable[[Subject], Row]
 # Called with None when a row begins, and with the row when it has ended.
 Progress = Callable[[str, Row | None], None]
 
@@ -44,7 +43,7 @@ class Check:
     name: str
     judge: Judge
     without_gpu: Judge | None = None
-    unless: Callable[[Subject], Verdict | None] = lambda _subject: None
+    unless: Callable[[Subject], Row | None] = lambda _subject: None
     needs_run: bool = True
 
 
@@ -105,7 +104,7 @@ def check(
             `opforge.check.check_call`.
     """
     entry = registry.get(op)
-    given = {
+    options = {
         "reference": reference,
         "tolerance": tolerance,
         "only": only,
@@ -113,7 +112,16 @@ def check(
         "require": require or None,
         "arch": arch,
     }
-    _refuse_ambiguous(entry, [n for n, v in given.items() if v is not None])
+    for name, option in options.items():
+        if option is not None and name in entry.signature.parameters:
+            raise WrongArgument(
+                f"{name!r} is both an option of opforge.check and a parameter of the op",
+                parameter=name,
+                fix="from opforge.check import check_call; check_call(op, args, kwargs, ...) keeps "
+                "them apart",
+                op=entry.name,
+                location=entry.location,
+            )
     settings = Settings(reference=reference, tolerance=tolerance, arch=arch)
     return check_call(op, args, kwargs, settings=settings, only=only, skip=skip, require=require)
 
@@ -136,7 +144,7 @@ def check_call(
     refuse_while_verifying("opforge.check")
     entry = registry.get(op)
     settings = settings or Settings()
-    _check_settings(settings)
+    _refuse_wrong(settings)
     chosen = select(only, skip, require)
     required = set(_names(require))
     call = _bind(entry, tuple(args), dict(kwargs or {}))
@@ -146,19 +154,13 @@ def check_call(
     for one in chosen:
         tell(one.name, None)
         row = _row(one, subject)
-        rows.append(_insisted(row) if one.name in required else row)
-        tell(one.name, rows[-1])
+        if one.name in required and row.status == SKIPPED:
+            reason = f"required, but it did not run: {row.reason}"
+            row = dataclasses.replace(row, status=FAIL, reason=reason)
+        rows.append(row)
+        tell(one.name, row)
     inputs = tuple(describe(p, t) for p, t in call.tensors())
     return CheckReport(entry.name, entry.location, inputs, _machine(subject), tuple(rows))
-
-
-def _insisted(row: Row) -> Row:
-    """A row that must run, and fails if it was skipped."""
-    if row.status != SKIPPED:
-        return row
-    return dataclasses.replace(
-        row, status=FAIL, reason=f"required, but it did not run: {row.reason}"
-    )
 
 
 def select(
@@ -183,31 +185,17 @@ def _names(given: str | Iterable[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
-    parameters = entry.signature.parameters
-    for name in options:
-        if name in parameters:
-            raise WrongArgument(
-                f"{name!r} is both an option of opforge.check and a parameter of the op",
-                parameter=name,
-                fix="from opforge.check import check_call; check_call(op, args, kwargs, ...) keeps "
-                "them apart",
-                op=entry.name,
-                location=entry.location,
-            )
-
-
-def _check_settings(settings: Settings) -> None:
+def _refuse_wrong(settings: Settings) -> None:
     if settings.reference is not None and not callable(settings.reference):
         raise BadOption(
             f"reference must be a function, got {settings.reference!r}",
             fix="pass a function that takes the op's parameters",
         )
-    found = settings.tolerance
-    numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
+    pair = settings.tolerance
+    numbers = pair if isinstance(pair, tuple) else (pair or 0.0, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
         raise BadOption(
-            f"tolerance must be a non-negative number or a pair of them, got {found!r}",
+            f"tolerance must be a non-negative number or a pair of them, got {pair!r}",
             fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
     if settings.arch is not None:
@@ -247,18 +235,18 @@ def _row(one: Check, subject: Subject) -> Row:
     started = time.perf_counter()
     with _isolated() as heard:
         try:
-            verdict = _judge(one, subject)
+            row = _judge(one, subject)
         except Exception as error:  # noqa: BLE001  # a row that raises is a row that fails
-            verdict = failed(*reason_of(error))
-    notes = tuple(dict.fromkeys((*verdict.notes, *_notes_of(heard))))
+            row = failed(*reason_of(error))
+    notes = tuple(dict.fromkeys((*row.notes, *_notes_of(heard))))
     seconds = time.perf_counter() - started
-    return Row(one.name, verdict.status, verdict.reason, verdict.fix, seconds, notes)
+    return dataclasses.replace(row, name=one.name, seconds=seconds, notes=notes)
 
 
-def _judge(one: Check, subject: Subject) -> Verdict:
-    beside = one.unless(subject)
-    if beside is not None:
-        return beside
+def _judge(one: Check, subject: Subject) -> Row:
+    unconcerned = one.unless(subject)
+    if unconcerned is not None:
+        return unconcerned
     if not one.needs_run or subject.eager.error is None:
         return one.judge(subject)
     if subject.needs_gpu and one.without_gpu is not None:
@@ -272,44 +260,33 @@ def _judge(one: Check, subject: Subject) -> Verdict:
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[list[warnings.WarningMessage]]:
-    """Restores random states, collects warnings, and silences torch's logs."""
-    python = random.getstate()
-    with (
-        _quiet_torch(),
-        torch.random.fork_rng(devices=cuda_devices()),
-        warnings.catch_warnings(record=True) as heard,
-    ):
-        warnings.simplefilter("always")
-        try:
-            yield heard
-        finally:
-            random.setstate(python)
-
-
-@contextlib.contextmanager
-def _quiet_torch() -> Iterator[None]:
-    """Take the handlers off torch's loggers, unless TORCH_LOGS asks for logs.
+    """Restores random states, collects warnings, and silences torch's logs if nobody asks for them.
 
     The row has the reason. torch would print errors into the table, and pytest 9.2, which puts
-    its handlers on these loggers, would show hundreds of lines below it.
+    its handlers on torch's loggers, would show hundreds of lines below it.
     """
-    taken = [] if environment.TORCH_LOGS.get() else _handled_loggers("torch")
-    nowhere = logging.NullHandler()
-    for logger, _ in taken:
-        # Not none at all: Python then prints warnings itself.
-        logger.handlers = [nowhere]
+    python = random.getstate()
+    loggers = [] if environment.TORCH_LOGS.get() else list(logging.root.manager.loggerDict.items())
+    handlers = {
+        logger: logger.handlers
+        for name, logger in loggers
+        if isinstance(logger, logging.Logger) and f"{name}.".startswith("torch.")
+    }
+    for logger in handlers:
+        if logger.handlers:
+            # Not none at all: Python then prints warnings itself.
+            logger.handlers = [logging.NullHandler()]
     try:
-        yield
+        with (
+            torch.random.fork_rng(devices=cuda_devices()),
+            warnings.catch_warnings(record=True) as heard,
+        ):
+            warnings.simplefilter("always")
+            yield heard
     finally:
-        for logger, handlers in taken:
-            logger.handlers = handlers
-
-
-def _handled_loggers(name: str) -> list[tuple[logging.Logger, list[logging.Handler]]]:
-    """A logger and those below it, as far as they have handlers, with these."""
-    known = logging.root.manager.loggerDict.items()
-    below = [logger for path, logger in known if f"{path}.".startswith(f"{name}.")]
-    return [(x, x.handlers) for x in below if isinstance(x, logging.Logger) and x.handlers]
+        random.setstate(python)
+        for logger, own in handlers.items():
+            logger.handlers = own
 
 
 _UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, ResourceWarning)

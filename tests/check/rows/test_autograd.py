@@ -1,5 +1,6 @@
 """autograd: passing, failing and skipped."""
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -41,8 +42,8 @@ def test_a_right_backward_passes_and_a_wrong_one_fails_by_parameter(op_name, sha
     found = row("autograd", wrong, *inputs)
     assert found.status == "fail"
     assert found.reason.startswith("the gradient of y is wrong")
-    assert "numerical" in found.reason
-    assert found.fix == "correct backward="
+    assert re.search(r"numerical \S+ \S+ \S+, analytical", found.reason)
+    assert found.fix.startswith("correct backward=")
     assert found.notes == ()
 
 
@@ -66,8 +67,8 @@ def test_a_gradient_that_is_left_out_fails_whatever_the_size(op_name, shape):
     found = row("autograd", op, x, y)
     assert found.status == "fail"
     assert found.reason.startswith("the gradient of y is wrong")
-    assert "analytical None" in found.reason
-    assert "let only the other inputs of the check require grad" in found.fix
+    assert "analytical 0." in found.reason
+    assert "let only the others require grad" in found.fix
     assert row("autograd", op, x.requires_grad_(), y).status == "pass"
 
 
@@ -254,7 +255,7 @@ def test_each_output_is_tried_by_itself(op_name, shape, dtype, reference):
     assert found.status == "fail", found
     assert "gradient of x through output[1]" in found.reason
     if reference is None:
-        assert "ctx.mark_non_differentiable(output[1]) in setup_context=" in found.fix
+        assert "ctx.mark_non_differentiable in setup_context=" in found.fix
 
 
 class Normed(NamedTuple):
@@ -292,7 +293,7 @@ def test_a_backward_that_refuses_one_output_alone_fails_with_its_name(op_name):
     op = opforge.op(op_name(), backward=dropping_the_second, setup_context=unmaterialized)(normed)
     found = row("autograd", op, torch.randn(8, 32), torch.randn(32))
     assert found.status == "fail"
-    assert found.reason.startswith("with a gradient of output[0] alone: ")
+    assert found.reason.startswith("with a gradient through output[0] alone: ")
 
 
 @pytest.mark.parametrize("backward", [normed_backward, dropping_the_second])
@@ -307,9 +308,10 @@ def test_the_number_of_runs_does_not_grow_with_the_inputs(op_name, backward):
     found = row("autograd", counted, torch.randn(8, 128), torch.randn(128))
     assert len(runs) < 60
     if found.status == "pass":
-        expected = "3 random directions per input, because there are 1152 elements (up to 64, every"
+        expected = (
+            "gradcheck in 3 random directions per input, each of 2 outputs by itself, coarsely"
+        )
         assert found.reason.startswith(expected)
-        assert "each of 2 outputs by itself" in found.reason
 
 
 def test_an_output_in_half_precision_does_not_keep_the_others_from_being_tried(op_name):

@@ -1,6 +1,7 @@
 """eager, opcheck, fake, mutation, determinism, numerics: each passing and failing."""
 
 import dataclasses
+import enum
 import itertools
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ from support.checking import row
 class State:
     weight: Tensor
     velocity: Tensor
+
+
+class Kind(enum.Enum):
+    HARD = (1, 2)
 
 
 def x():
@@ -43,10 +48,10 @@ def test_an_op_that_raises_fails_eager_with_the_first_line(op_name):
 
 def test_opcheck_passes_a_sound_op_with_a_record(op_name):
     @opforge.op(op_name(), mutates_args=["state"])
-    def step(state: State, *, lr: float = 0.1) -> None:
+    def step(state: State, kind: Kind | None = None, *, lr: float = 0.1) -> None:
         state.weight.sub_(state.velocity, alpha=lr)
 
-    assert row("opcheck", step, State(x(), x()), lr=0.5).status == "pass"
+    assert row("opcheck", step, State(x(), x()), Kind.HARD, lr=0.5).status == "pass"
 
 
 def test_opcheck_fails_by_the_name_of_torchs_test(op_name):

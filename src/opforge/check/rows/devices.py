@@ -11,14 +11,14 @@ import torch
 from ... import _compat
 from ...native.frontend.store import alternatives_of, declarations_of
 from ..compare import difference
+from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject, interpreting
 from ..values import tensors_in
-from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
 
 
-def cuda_graph(subject: Subject) -> Verdict:
+def cuda_graph(subject: Subject) -> Row:
     """Capture, replay on new contents, and compare."""
     if not subject.on_gpu:
         return skipped("the inputs are on the CPU", "pass CUDA tensors")
@@ -47,7 +47,7 @@ def _end_capture() -> None:
         scratch.zero_()
 
 
-def no_gpu(_subject: Subject) -> Verdict | None:
+def no_gpu(_subject: Subject) -> Row | None:
     return None if torch.cuda.is_available() else skipped("needs a GPU")
 
 
@@ -64,13 +64,13 @@ def _warm_up(subject: Subject) -> None:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def no_sharding(subject: Subject) -> Verdict | None:
+def no_sharding(subject: Subject) -> Row | None:
     if not subject.has("sharding"):
         return skipped("no sharding rule was given", "give sharding= to @opforge.op")
     return None
 
 
-def dtensor(subject: Subject) -> Verdict:
+def dtensor(subject: Subject) -> Row:
     """Whether shards, computed by the sharding rule and put together, equal the whole.
 
     Two ranks are simulated one after the other, so no data can move between them; if the rule
@@ -156,7 +156,7 @@ def _put_together(subject: Subject, shards: list[Shard]) -> str:
     return ""
 
 
-def undeclared(subject: Subject) -> Verdict | None:
+def undeclared(subject: Subject) -> Row | None:
     if not declarations_of(subject.entry) and alternatives_of(subject.entry) is None:
         return skipped(
             "the op has no native.declare", "native.declare(op, x=native.tensor(...), ...)"
@@ -166,7 +166,7 @@ def undeclared(subject: Subject) -> Verdict | None:
     return None
 
 
-def native(subject: Subject) -> Verdict:
+def native(subject: Subject) -> Row:
     """Whether every declaration of the op builds into a library, for the GPU of the check."""
     # Imported only here: it brings Triton, which ops of plain torch do without.
     from ...native.build import build  # noqa: PLC0415

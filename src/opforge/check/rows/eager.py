@@ -5,35 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ... import _compat
 from ...errors import WrongResult
 from ..compare import difference, same_bits, shown, unlike
-from ..compiling import uncompiled
-from ..flat import flat_arguments
 from ..reasons import reason_of
+from ..report import Row, failed, passed, skipped
 from ..subject import GPU_FIX, Batches, Subject, cuda_devices
 from ..values import OpCall, paired, replace_tensors, tensors_in
-from ..verdict import Verdict, failed, passed, skipped
+from .graph import uncompiled
 
 Tensor = torch.Tensor
 
 
-def eager(subject: Subject) -> Verdict:
+def eager(subject: Subject) -> Row:
     """Whether the op runs on these inputs at all."""
     if subject.eager.error is not None:
         return failed(*reason_of(subject.eager.error))
     return passed()
 
 
-def opcheck(subject: Subject) -> Verdict:
+def opcheck(subject: Subject) -> Row:
     """What torch checks itself: schema, aliasing, fake, autograd registration, AOT dispatch."""
     call = subject.call.cloned()
     if subject.has("backward"):
         call = call.recording(subject.differentiable())
-    args, kwargs = flat_arguments(subject.entry, call)
+    overload = subject.info.overload
+    with _Arguments(overload) as seen:
+        subject.invoke(call)
     results: dict[str, Any] = torch.library.opcheck(
-        subject.info.overload, args, kwargs, raise_exception=False
+        overload, seen.args, seen.kwargs, raise_exception=False
     )
     wrong = {name: found for name, found in results.items() if isinstance(found, Exception)}
     if not wrong:
@@ -46,7 +48,23 @@ def opcheck(subject: Subject) -> Verdict:
     return failed(f"{name}: {line}{others}", fix or _OPCHECK_FIXES.get(name, ""))
 
 
-def no_schema(subject: Subject) -> Verdict | None:
+class _Arguments(TorchFunctionMode):
+    """The arguments that the dispatcher gets in a call of an op: records are taken apart."""
+
+    def __init__(self, overload: Any) -> None:
+        self._overload = overload
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+
+    def __torch_function__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is self._overload:
+            self.args, self.kwargs = args, kwargs or {}
+        return func(*args, **(kwargs or {}))
+
+
+def no_schema(subject: Subject) -> Row | None:
     if not subject.registered:
         return skipped("mode none: the function is not an operator, so there is no schema to check")
     return None
@@ -60,7 +78,7 @@ _OPCHECK_FIXES = {
 }
 
 
-def fake(subject: Subject) -> Verdict:
+def fake(subject: Subject) -> Row:
     """Whether the fake describes the outputs of real runs, at a second size too."""
     text = _fake_mismatch(subject, subject.call, subject.eager.value)
     batches = subject.batches
@@ -73,7 +91,7 @@ def fake(subject: Subject) -> Verdict:
     return passed(source)
 
 
-def fake_by_trace(subject: Subject) -> Verdict:
+def fake_by_trace(subject: Subject) -> Row:
     """The same against the body on fake CUDA tensors, where the kernels cannot run."""
     if subject.info.mode != "triton_op":
         return skipped("needs a GPU: the op is opaque, so only a run shows its outputs", GPU_FIX)
@@ -140,7 +158,7 @@ def _fake_difference(said: Any, real: Any) -> str:
     return ""
 
 
-def mutation(subject: Subject) -> Verdict:
+def mutation(subject: Subject) -> Row:
     """Whether the op writes what it declares."""
     written = subject.written
     if not subject.registered:
@@ -159,7 +177,7 @@ def mutation(subject: Subject) -> Verdict:
     return passed(f"writes to {', '.join(written)}, as declared" if written else "", *notes)
 
 
-def mutation_by_trace(subject: Subject) -> Verdict:
+def mutation_by_trace(subject: Subject) -> Row:
     """The same by Triton's analysis of the kernels, where they cannot run."""
     if subject.info.mode != "triton_op":
         return skipped("needs a GPU: the op is opaque, so only a run shows its writes", GPU_FIX)
@@ -174,7 +192,7 @@ def mutation_by_trace(subject: Subject) -> Verdict:
     return passed("by analysis of the kernels; nothing was run", *notes)
 
 
-def determinism(subject: Subject) -> Verdict:
+def determinism(subject: Subject) -> Row:
     """Whether two runs from one random state give the same bits."""
     runs = []
     for _ in range(2):
@@ -195,7 +213,7 @@ def determinism(subject: Subject) -> Verdict:
     return passed()
 
 
-def strided(subject: Subject) -> Verdict:
+def strided(subject: Subject) -> Row:
     """Whether inputs with gaps between their elements give the same, or are refused."""
     found = subject.strided
     if found.wrong:
@@ -203,14 +221,14 @@ def strided(subject: Subject) -> Verdict:
     return passed(found.refused)
 
 
-def no_strides(subject: Subject) -> Verdict | None:
+def no_strides(subject: Subject) -> Row | None:
     return None if subject.with_strides else skipped("no tensor input can have gaps")
 
 
 STRIDED_FIX = "pass the strides to the kernel, call .contiguous() on the input, or refuse it"
 
 
-def numerics(subject: Subject) -> Verdict:
+def numerics(subject: Subject) -> Row:
     """Whether the outputs are the reference's."""
     reference = subject.settings.reference
     assert reference is not None
@@ -247,7 +265,7 @@ def _in_dtypes_of(found: Any, expected: Any, notes: list[str]) -> Any:
     return replace_tensors(expected, narrowed, "")
 
 
-def no_reference(subject: Subject) -> Verdict | None:
+def no_reference(subject: Subject) -> Row | None:
     if subject.settings.reference is None:
         return skipped("no reference", "pass reference=fn, a function with the op's parameters")
     return None

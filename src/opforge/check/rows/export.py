@@ -18,9 +18,9 @@ from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
+from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall, tensors_in
-from ..verdict import Verdict, failed, passed, skipped
 from .graph import ON_FAKES
 
 _checking = _compat.checking
@@ -53,7 +53,7 @@ def _inputs(call: OpCall) -> tuple[Any, ...]:
     return tuple(v for v in (*call.args, *call.kwargs.values()) if _moves(v))
 
 
-def export(subject: Subject, *, strict: bool = False) -> Verdict:
+def export(subject: Subject, *, strict: bool = False) -> Row:
     """Export with a dynamic batch, run at a second size."""
     program = exported(subject, strict=strict)
     text = _not_kept(subject, program)
@@ -73,7 +73,7 @@ export_strict = functools.partial(export, strict=True)
 _KEPT = "return a tensor: of an op that returns only numbers, export keeps just the numbers"
 
 
-def save_and_load(subject: Subject) -> Verdict:
+def save_and_load(subject: Subject) -> Row:
     """Whether the exported program survives a file."""
     try:
         program = exported(subject, strict=False)
@@ -91,7 +91,7 @@ def save_and_load(subject: Subject) -> Verdict:
     return failed(f"loaded again: {text}") if text else passed(weight)
 
 
-def package(subject: Subject) -> Verdict:
+def package(subject: Subject) -> Row:
     """Whether AOTInductor makes a package of the exported program that runs."""
     found = {finding.name: finding for finding in examine()}
     compiler = found["torch.compile"]

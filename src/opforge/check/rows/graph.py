@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +11,20 @@ import torch
 
 from ... import _compat
 from ...doctor import examine
-from ...errors import MissingBackward
+from ...errors import BuildFailed, MissingBackward, last_line
+from ...native.ir.kernel_request import Request, Requests, want
 from ...notebook import counted
 from ..compare import gradient_difference
-from ..compiling import uncompiled
 from ..reasons import reason_of, short_reason
+from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall
-from ..verdict import Verdict, failed, passed, skipped
 from .autograd import gradients
 
 _checking = _compat.checking
 
 
-def compile_static(subject: Subject) -> Verdict:
+def compile_static(subject: Subject) -> Row:
     """One full graph, forward and backward, with eager's results."""
     backend, note = backend_for(subject)
     with _checking.counting_graphs() as graphs_made:
@@ -50,7 +50,7 @@ _WRONG_RESULT = (
 )
 
 
-def compile_dynamic(subject: Subject) -> Verdict:
+def compile_dynamic(subject: Subject) -> Row:
     """A second batch size must not recompile."""
     backend, note = backend_for(subject)
 
@@ -59,7 +59,7 @@ def compile_dynamic(subject: Subject) -> Verdict:
         return lambda call: _run(made, call)
 
     found = _in_one_graph(subject, compiled)
-    if isinstance(found, Verdict):
+    if isinstance(found, Row):
         return found
     for outcome, call in zip(found.results, found.batches.calls, strict=True):
         text = subject.mismatch(outcome, subject.expected(call))
@@ -79,7 +79,7 @@ class _OneGraph:
 
 def _in_one_graph(
     subject: Subject, compiled: Callable[[], Callable[[OpCall], Any]]
-) -> _OneGraph | Verdict:
+) -> _OneGraph | Row:
     """Run two batch sizes; where heuristics may tell them apart, also a size and its double."""
     batches = subject.batches
     if isinstance(batches, str):
@@ -116,7 +116,7 @@ def _with_heuristics(subject: Subject) -> str:
     )
 
 
-def compile_static_on_fakes(subject: Subject) -> Verdict:
+def compile_static_on_fakes(subject: Subject) -> Row:
     """The same with fake CUDA tensors, where the kernels cannot run, but do compile."""
     wrong, note = uncompiled(subject)
     if wrong:
@@ -150,7 +150,7 @@ def _trace_backward(subject: Subject) -> str:
     return ""
 
 
-def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
+def compile_dynamic_on_fakes(subject: Subject) -> Row:
     wrong, _ = uncompiled(subject)
     if wrong:
         return skipped(f"{wrong.partition(':')[0]} (row compile)")
@@ -167,7 +167,7 @@ def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
 
     with subject.targeting():
         found = _in_one_graph(subject, compiled)
-    if isinstance(found, Verdict):
+    if isinstance(found, Row):
         return found
     return passed(f"one graph for {_sizes(found.batches)}, {ON_FAKES}", found.note)
 
@@ -246,7 +246,7 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
     return ""
 
 
-def kernels_visible(subject: Subject) -> Verdict:
+def kernels_visible(subject: Subject) -> Row:
     """Whether AOTAutograd's graph holds the kernels."""
     if not subject.launches:
         return skipped("the op launches no Triton kernels")
@@ -277,3 +277,78 @@ def kernels_visible(subject: Subject) -> Verdict:
     unseen = sorted(launched - set(seen))
     note = f"not launched on these inputs: {', '.join(unseen)}" if unseen else ""
     return passed(f"the graph launches {', '.join(seen)}", note)
+
+
+def uncompiled(subject: Subject) -> tuple[str, str]:
+    """Which kernel does not compile for the check's GPU and why, and what was not compiled."""
+    if "uncompiled" not in subject.cached:
+        subject.cached["uncompiled"] = _uncompiled(subject)
+    found: tuple[str, str] = subject.cached["uncompiled"]
+    return found
+
+
+def _uncompiled(subject: Subject) -> tuple[str, str]:
+    # Imported only here: it brings Triton, which ops of plain torch do without.
+    from ...native.kernels.compile import compile_all  # noqa: PLC0415
+
+    launches = _Launches()
+    _compat.described.listen(launches)
+    try:
+        with subject.targeting():
+            mode, call = subject.fakes()
+            with mode:
+                # Not the op, whose fake may launch nothing.
+                subject.entry.fn(*call.args, **call.kwargs)
+    except Exception as error:  # noqa: BLE001  # whatever a body does with tensors without contents
+        return "", f"its kernels were not compiled: {short_reason(error)}"
+    finally:
+        _compat.described.listen_no_more(launches)
+    try:
+        compile_all(launches.requests.values())
+    except BuildFailed as error:
+        if not error.failed:
+            raise
+        (key, arch), text = next(iter(error.failed.items()))
+        request = launches.requests[key][0]
+        return f"{request.name} does not compile for {arch}: {_shortly(text, request)}", ""
+    return "", "; ".join(launches.odd)
+
+
+def _shortly(text: str, request: Request) -> str:
+    """`ops.py:9: AttributeError: ...` of Triton's message, which quotes the kernel's source."""
+    return f"{last_line(text)} ({request.location})"
+
+
+class _Launches:
+    """What is launched, as requests to the compiler."""
+
+    def __init__(self) -> None:
+        self.requests: Requests = {}
+        self.odd: list[str] = []
+
+    def described(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        stood = tuple(map(_compat.fakes.stand_in_pointer, args))
+        named = {name: _compat.fakes.stand_in_pointer(value) for name, value in kwargs.items()}
+        try:
+            found = _compat.compiled.of_launch(fn, stood, named)
+        except _compat.compiled.NotPlain as error:
+            self.odd.append(f"{_compat.kernels.kernel_name(fn)} was not compiled: {error}")
+            return
+        own = {"grid", "warmup", *fn.arg_names} - _compat.served.options_of_parameters(fn)
+        options = {name: value for name, value in kwargs.items() if name not in own}
+        values = {**found.constants, **dict.fromkeys(found.ones, 1)}
+        names = [param.name for param in fn.params]
+        request = Request(
+            fn,
+            *_compat.kernels.name_and_location(fn),
+            f"{fn.fn.__module__}:{fn.fn.__qualname__}",
+            _compat.kernel_hash.hash_or_unique(fn).digest,
+            tuple((n, "constexpr" if n in values else found.types[n]) for n in names),
+            tuple((n, values[n]) for n in names if n in values),
+            tuple(i for i, n in enumerate(names) if n in found.divisible),
+            tuple(sorted(_compat.served.told_options(fn, options).items())),
+        )
+        want(self.requests, request, (found.arch,))
+
+    def unmeasured(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+        """Of an autotuner's configurations the first is compiled."""

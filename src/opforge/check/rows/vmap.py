@@ -7,9 +7,9 @@ import torch
 from ... import _compat
 from ..compare import difference
 from ..reasons import reason_of, short_reason
+from ..report import Row, failed, passed, skipped
 from ..subject import Subject
 from ..values import HALVED, tensors_in
-from ..verdict import Verdict, failed, passed, skipped
 from .eager import STRIDED_FIX
 
 Tensor = torch.Tensor
@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 Dims = tuple[int | None, ...]
 
 
-def vmap(subject: Subject) -> Verdict:
+def vmap(subject: Subject) -> Row:
     """Whether vmap over a new dimension equals the loop over it."""
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, which vmap hands out differently")
@@ -107,7 +107,7 @@ def _vmap_mismatch(subject: Subject, dims: Dims) -> str:
     return ""
 
 
-def no_vmap(subject: Subject) -> Verdict | None:
+def no_vmap(subject: Subject) -> Row | None:
     if not subject.call.tensors():
         return skipped("no tensor input to batch")
     if subject.registered and not subject.has("vmap") and _without_fallback(subject):
