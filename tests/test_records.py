@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from opforge.native.ir.case_codec import CASE
-from opforge.native.ir.cases import Case, Guard, Path
+from opforge.native.ir.cases import CASE, Case, Guard, Path
 from opforge.native.ir.expr import Var
-from opforge.native.ir.interface import ChoiceParam, Op
-from opforge.native.ir.op_codec import OP
+from opforge.native.ir.interface import OP, ChoiceParam, Op
 from opforge.records import BadField, keep_to, shown
 
 

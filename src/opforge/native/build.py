@@ -23,8 +23,7 @@ from .artifacts.build_record import make
 from .artifacts.publish import Written, check_writable, write_output
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
-from .codegen.torch_adapter import unadapted
-from .codegen.tvm_ffi import unexported
+from .codegen.bindings import unadapted, unexported
 from .ir.cases import Launch
 from .ir.kernel_request import Request
 from .ir.places import shortened

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import NotALibrary, NotServable
 from ..native.ir.case_text import conditions, describe
 from ..native.ir.cases import Case, Launch
-from ..native.ir.kernel_codec import BuiltKernel, read_kernels
+from ..native.ir.program import BuiltKernel, read_kernels
 from ..native.kernels import objects
 from ..native.library.manifest_reader import Manifest, ManifestOp, reading
 from ..native.library.shared_library import refuse_other_format

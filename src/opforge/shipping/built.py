@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import NotALibrary, Untrusted
 from ..native.artifacts.hashes import SUFFIX, read_sums, sums_path
-from ..native.codegen.torch_adapter import unadapted
+from ..native.codegen.bindings import unadapted
 from ..native.ir.cases import chosen
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked

@@ -23,7 +23,7 @@ import opforge
 from ..errors import BadOption
 from ..native.codegen.templates import with_constants
 from ..native.ir.interface import Op, SchemaArgument
-from ..native.ir.kernel_codec import read_kernels
+from ..native.ir.program import read_kernels
 from ..native.library.manifest_reader import Manifest, reading
 from ..versions import OLDEST_TORCH
 from .built import BuiltLibrary
@@ -55,8 +55,8 @@ _OPFORGE = Path(opforge.__file__).parent
 _COPIED = (
     "_compat/transforms", "errors", "records", "loading/arguments", "loading/fake",
     "loading/formula",
-    "native/ir/case_codec", "native/ir/cases", "native/ir/dtypes", "native/ir/expr",
-    "native/ir/interface", "native/ir/op_codec", "native/ir/places", "native/ir/wording",
+    "native/ir/cases", "native/ir/dtypes", "native/ir/expr",
+    "native/ir/interface", "native/ir/places", "native/ir/wording",
     "native/library/manifest_reader", "shipping/shipped_rules",
 )  # fmt: skip
 _ABOUT = f'"""Parts of opforge {opforge.__version__}: fakes and gradients from a manifest."""\n'

@@ -1,7 +1,6 @@
 """Operators with several implementations, called through C, C++ and Python."""
 
 import ctypes
-import json
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from opforge import native
-from opforge.errors import BadOption, NativeCallFailed, WrongArgument
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from support.native import hand_made
@@ -323,45 +321,6 @@ def test_python_lists_them_and_takes_one_by_index_or_name(demo, standin):
     assert launched(standin) == [
         "flat_kernel", "strided_kernel", "strided_kernel", "flat_kernel"
     ]  # fmt: skip
-
-
-def test_python_refuses_an_unknown_implementation(demo):
-    with pytest.raises(NativeCallFailed, match=r"implementation: 2, expected 0 \(copy_flat\)"):
-        demo.copy(COMPACT, implementation=2)
-    with pytest.raises(BadOption, match="'flat', expected 'copy_flat' or 'copy'"):
-        demo.copy(COMPACT, implementation="flat")
-    for wrong in (1.5, 2**40):
-        with pytest.raises(WrongArgument, match="expected an index or a name"):
-            demo.copy(COMPACT, implementation=wrong)
-
-
-def test_guards_that_do_not_fit_into_the_message_are_counted():
-    op, kernels = hand_made.copying()
-    flat, strided = op.cases
-    refused = tuple(
-        hand_made.Path((hand_made.Guard(hand_made.Expr("==", (hand_made.Var("n"), i))),),
-                       refused=f"call {i} " + "x" * 200)
-        for i in range(100)
-    )  # fmt: skip
-    cases = (hand_made.Case(flat.tensors, paths=(*flat.paths, *refused)), strided)
-    many = hand_made.Op(
-        "copy", "demo::copy", "", op.params, op.outputs, cases, implementations=op.implementations
-    )
-    program = hand_made.library((many, kernels))
-    manifest = json.loads(sources(program)["share/demo/manifest.json"])
-    text = manifest["ops"][0]["implementations"][0]["guards"]
-    assert len(text) < 4095
-    assert text.startswith(FLAT)
-    shown = text.count("not where n == ")
-    assert text.endswith(f"\nand {100 - shown} more")
-
-
-def test_the_manifest_says_whose_each_case_is(library):
-    op = library.ops["copy"]
-    assert [case["implementation"] for case in op["cases"]] == [0, 1]
-    assert [one["name"] for one in op["implementations"]] == ["copy_flat", "copy"]
-    assert op["implementations"][0]["guards"] == FLAT
-    assert op["implementations"][0]["torch_name"] == "demo::copy_flat"
 
 
 @pytest.mark.parametrize("name", ["demo.h", "demo_dispatch.inc"])

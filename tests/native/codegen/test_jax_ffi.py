@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.errors import BadOption
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
@@ -184,13 +182,6 @@ def test_they_are_written_only_where_they_are_asked_for():
     modules = {"python/demo/__init__.py", "python/demo/jax.py"}
     assert more.keys() - plain.keys() == modules | {"src/demo/jax_ffi.c", "src/demo/jax_ffi.h"}
     assert b'\nLIBRARY = "demo"\n' in more["python/demo/jax.py"]
-
-
-def test_an_operator_cannot_have_the_name_of_the_table():
-    op, kernels = hand_made.add()
-    op = dataclasses.replace(op, name="jax_handlers")
-    with pytest.raises(BadOption, match="two functions would be called demo_jax_handlers"):
-        sources(hand_made.library((op, kernels)), jax=True)
 
 
 def test_the_module_has_the_numbers_of_the_library():

@@ -1,22 +1,17 @@
 """Bad input reads the same in C, in C++ and in Python; and a bad build in CMake."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-import opforge
 from opforge import native
-from opforge.cli import main
 from opforge.errors import NativeCallFailed
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.ir.abi import STATUS_NAMES
 from support.native import hand_made
-from support.native.cmake import CMAKE_DIR, Project, environment_of
 from support.standin.driver import AMD, NVIDIA, build_standin
 
 PROGRAM = Path(__file__).with_name("same_texts.cpp")
@@ -99,44 +94,3 @@ def test_bad_memory_reads_the_same_in_c_and_python(library):
     said = library.function("last_error")().decode()
     assert str(failed.value) == said
     assert said.startswith("demo_add: x: is on the CPU; the library runs on CUDA or ROCm")
-
-
-OPERATORS = """
-import torch
-import opforge
-from opforge import native
-
-@opforge.op("same_texts::one")
-def one(x: torch.Tensor, limit: float) -> torch.Tensor:
-    return torch.empty_like(x)
-
-@opforge.op("same_texts::other")
-def other(x: torch.Tensor, bound: float) -> torch.Tensor:
-    return torch.empty_like(x)
-
-native.implementations(one, other)
-"""
-
-
-@pytest.mark.skipif(not all(map(shutil.which, ("cmake", "ninja"))), reason="no CMake or ninja here")
-def test_a_bad_build_reads_the_same_from_the_command_and_from_cmake(tmp_path):
-    operators = tmp_path / "same_operators"
-    (operators / "one").mkdir(parents=True)
-    (operators / "one" / "op.py").write_text(OPERATORS)
-    given = ["build", f"{operators}/", "--arch", "80", "-o", str(tmp_path / "dist")]
-    done = CliRunner().invoke(main, given)
-    for name in ("one", "other"):
-        opforge.unregister(f"same_texts::{name}")
-    assert done.exit_code == 1
-    lines = done.output.splitlines()
-    assert any("parameter 'limit': same_texts::other" in line for line in lines)
-
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
-        "find_package(opforge CONFIG REQUIRED)\n"
-        "opforge_add_library(same OPERATORS same_operators ARCHS 80)\n"
-    )
-    project = Project(tmp_path, tmp_path / "build", environment_of(tmp_path / "cache"))
-    project.arguments = [f"-Dopforge_DIR={CMAKE_DIR}", "-DCMAKE_C_COMPILER_WORKS=ON"]
-    told = project.configure(fails=True)
-    assert [line for line in lines if line not in told] == []

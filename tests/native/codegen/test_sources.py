@@ -16,7 +16,7 @@ from opforge.native.artifacts.toolchain import FLAGS, as_unit, compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
 from support.native import hand_made
-from support.standin.library import Refused, write
+from support.standin.library import write
 
 GOLDEN = Path(__file__).parent / "golden"
 C99 = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -285,83 +285,7 @@ def golden(request, name: str, content: bytes) -> None:
     assert content.decode() == file.read_text()
 
 
-def test_an_operator_in_place_keeps_its_name_beside_the_other():
-    op, kernels = hand_made.add()
-    renamed = hand_made.Op("add_", "demo::add_", "ops.py:99", op.params, op.outputs, op.cases)
-    files = sources(hand_made.library((op, kernels), (renamed, [])))
-    header = files["include/demo.hpp"].decode()
-    assert "inline void add(" in header
-    assert "inline void add_(" in header
-    assert "OPFORGE_OPERATOR(add_, " in files["include/demo_dispatch.inc"].decode()
-
-
-def test_operators_that_would_share_a_name_in_cplusplus_are_refused():
-    op, kernels = hand_made.add()
-    both = [
-        hand_made.Op(name, f"demo::{name}", "ops.py:99", op.params, op.outputs, op.cases)
-        for name in ("new", "new_")
-    ]
-    with pytest.raises(BadOption, match=r"two functions would be called new_ in C\+\+"):
-        sources(hand_made.library((both[0], kernels), (both[1], [])))
-
-
-@pytest.mark.parametrize(
-    "name", ["load", "manifest", "add_outputs", "add_workspace", "add_with", "add_implementations"]
-)
-def test_functions_that_would_share_a_name_are_refused(name):
-    op, kernels = hand_made.add()
-    renamed = hand_made.Op(name, "demo::other", "ops.py:99", op.params, op.outputs, op.cases)
-    program = hand_made.library((op, kernels), (renamed, []))
-    with pytest.raises(BadOption, match=f"two functions would be called demo_{name}") as refused:
-        sources(program)
-    assert "demo::other (ops.py:99)" in str(refused.value)
-
-
-@pytest.mark.parametrize("name", ["outputs", "workspace", "implementations"])
-def test_an_enum_that_would_be_called_as_a_function_is_refused(name):
-    op, kernels = hand_made.add()
-    choice = hand_made.ChoiceParam(name, ("A",), ("'a'",))
-    cases = tuple(hand_made.Case(c.tensors, ((name, 0),), paths=c.paths) for c in op.cases)
-    named = hand_made.Op("add", "demo::add", "ops.py:99", (*op.params, choice), op.outputs, cases)
-    with pytest.raises(BadOption, match=f"enum would be called demo_add_{name}") as refused:
-        sources(hand_made.library((named, kernels)))
-    assert f"demo::add (ops.py:99), parameter '{name}'" in str(refused.value)
-
-
 @pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])
 def test_a_library_name_that_is_invalid_in_c_is_refused(name):
     with pytest.raises(BadOption, match="cannot begin the names of C functions"):
         sources(hand_made.library(name=name))
-
-
-def test_names_that_are_words_of_c_are_changed(make, standin):
-    n = hand_made.Var("int")
-    params = (
-        hand_made.TensorParam("double"),
-        hand_made.ScalarParam("stream", "i32"),
-        hand_made.ScalarParam("new", "fp32"),
-        hand_made.ScalarParam("größe", "i64"),
-        hand_made.ScalarParam("NULL", "i8"),
-        hand_made.ScalarParam("bytes", "i64"),
-        hand_made.ScalarParam("int64_t", "i64"),
-    )
-    guard = hand_made.Guard(hand_made.Expr("<", (hand_made.Var("größe"), n)))
-    output = hand_made.out_like("fp32", (n,))
-    case = hand_made.Case(
-        (hand_made.TensorCase("double", True, "fp32", (n,)),),
-        paths=(hand_made.Path((guard,), (output,)),),
-    )
-    op = hand_made.Op("register", "", "", params, ("values",), (case,), 'Says "*/" and ??/.')
-    program = hand_made.library((op, []))
-    library = make(program)
-    header = " ".join(sources(program)["include/demo.h"].decode().split())
-    assert (
-        "OpforgeStatus demo_register(const OpforgeTensor *double_, int32_t stream_, float new_, "
-        "int64_t gr_u00f6_u00dfe, int8_t NULL_, int64_t bytes_, int64_t int64_t_, "
-        "OpforgeTensor *values, void *stream);"
-    ) in header
-    library.run("register", torch.zeros(3), 1, 0.0, 2, 3, 4, 5)
-    assert library.workspace("register", torch.zeros(3), 1, 0.0, 2, 3, 4, 5, None) == 0
-    with pytest.raises(Refused) as refused:
-        library.run("register", torch.zeros(3), 1, 0.0, 5, 3, 4, 5)
-    assert "größe < int does not hold" in refused.value.text

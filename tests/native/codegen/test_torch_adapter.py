@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from opforge.native.codegen import sources
-from opforge.native.codegen.torch_adapter import adapter_source, unadapted
+from opforge.native.codegen.bindings import unadapted
 from opforge.native.ir.interface import ChoiceParam, SchemaArgument, TensorParam
 from support.native import hand_made
 from support.standin.library import write
@@ -26,7 +26,8 @@ def with_arguments(*arguments, params=(), returns=("Tensor",)):
 
 
 def text_of(op, kernels):
-    return adapter_source(hand_made.library((op, kernels)), b"{}")
+    library = hand_made.library((op, kernels))
+    return sources(library, torch=True)["src/demo/torch/demo_torch.cpp"].decode()
 
 
 def test_it_is_written_only_where_it_is_asked_for():
@@ -44,24 +45,6 @@ def test_it_compiles_without_a_warning(tmp_path):
     headers = ["-Iinclude", "-isystem", str(Path(torch.__file__).parent / "include")]
     command = ["c++", "-std=c++17", *warnings, *headers, "-fsyntax-only"]
     subprocess.run([*command, "src/demo/torch/demo_torch.cpp"], cwd=folder, check=True)
-
-
-@pytest.mark.parametrize(
-    ("argument", "letter"),
-    [
-        (SchemaArgument("n", "SymInt", (1,), fixed=True), "i"),
-        (SchemaArgument("n", "int?", (None,), fixed=True), "I"),
-        (SchemaArgument("n", "float", (1.0,), fixed=True), "f"),
-        (SchemaArgument("n", "bool", (True,), fixed=True), "b"),
-        (SchemaArgument("n", "str?", ("a",), fixed=True), "S"),
-        (SchemaArgument("n", "ScalarType", (("dtype", "float16"),), fixed=True), "d"),
-        (SchemaArgument("n", "Tensor?", (None,), fixed=True), "T"),
-    ],
-)
-def test_every_type_has_a_letter(argument, letter):
-    op, kernels = with_arguments(argument)
-    assert unadapted(op) == ""
-    assert f'Call call(operators[0], stack, "t{letter}");' in text_of(op, kernels)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +70,9 @@ def test_values_are_written_as_cpp(type_, value, written):
 def test_a_choice_is_passed_as_its_enum():
     choice = ChoiceParam("mode", ("FAST", "EXACT"), ("'fast'", "'exact'"))
     argument = SchemaArgument("mode", "str", ("fast", "exact"))
-    text = text_of(*with_arguments(argument, params=(choice,)))
+    op, kernels = with_arguments(argument, params=(choice,))
+    cases = tuple(dataclasses.replace(case, choices=(("mode", 0),)) for case in op.cases)
+    text = text_of(dataclasses.replace(op, cases=cases), kernels)
     assert "demo_pick(a0_raw, static_cast<demo_pick_mode>(a1), out0.get(), call.stream())" in text
     assert "mode is not a value that the library was built for: 'fast' or 'exact'" in text
 

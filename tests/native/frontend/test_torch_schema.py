@@ -12,8 +12,7 @@ from opforge import native
 from opforge.loading.arguments import unflat
 from opforge.native.frontend.expand import expand
 from opforge.native.frontend.torch_schema import schema_arguments, schema_of, schema_returns
-from opforge.native.ir.interface import Op
-from opforge.native.ir.op_codec import OP
+from opforge.native.ir.interface import OP, Op
 from opforge.registry import registry
 
 

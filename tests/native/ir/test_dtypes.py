@@ -82,17 +82,6 @@ def test_c_passes_a_scalar_without_losing_any_of_it(dtype):
         assert (passed(limits.min).value, passed(limits.max).value) == (limits.min, limits.max)
 
 
-def test_only_8_bit_floats_have_no_scalar():
-    assert {d.name for d in DTYPES.values() if not d.c} == {
-        "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["complex64", "T", "", "fp8", "int", "float", "fp8e4b15", "i4"])
-def test_unknown_types_have_no_entry(name):
-    assert named(name) is None
-
-
 def test_no_two_types_share_a_dlpack_type_or_a_torch_type():
     assert len({(d.code, d.bits) for d in DTYPES.values()}) == len(DTYPES)
     assert len({d.torch for d in DTYPES.values()}) == len(DTYPES)

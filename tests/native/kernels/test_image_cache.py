@@ -15,7 +15,7 @@ import pytest
 
 from opforge._compat import compiling
 from opforge.errors import OpforgeWarning
-from opforge.native.codegen.images import images_source
+from opforge.native.codegen import sources
 from opforge.native.ir.program import Image, Kernel, Library
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, OpenToOthers, cache_key
@@ -166,7 +166,7 @@ def test_no_number_of_an_image_can_become_other_c():
     image = dataclasses.replace(IMAGE, num_warps=C_CODE)
     kernel = Kernel("k", "scale", "a.py:1", (), (), (image,))
     with pytest.raises(ValueError, match="format code 'd'"):
-        images_source(Library("demo", (), (kernel,), sm(80)))
+        sources(Library("demo", (), (kernel,), sm(80)))
 
 
 @pytest.mark.parametrize("place", ["folder", "part", "entry"])

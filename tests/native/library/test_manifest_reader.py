@@ -8,16 +8,17 @@ import sys
 import pytest
 
 from opforge.errors import NotALibrary
-from opforge.native.codegen.manifest import manifest
-from opforge.native.ir.kernel_codec import BuiltImage, BuiltKernel, read_kernels
-from opforge.native.ir.program import Library
+from opforge.native.codegen.signature import CSignature
+from opforge.native.codegen.sources import manifest
+from opforge.native.ir.program import BuiltImage, BuiltKernel, Library, read_kernels
 from opforge.native.library.manifest_reader import Manifest, reading
 from support.archs import SM_90
 from support.native import hand_made
 
 
 def written_and_read(library):
-    read = Manifest(manifest(library))
+    signatures = [CSignature(library.name, op) for op in library.ops]
+    read = Manifest(manifest(library, signatures))
     assert read.archs == tuple(arch.built_name for arch in sorted(library.archs))
     found = []
     for op in read.ops:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from ...notebook import counted
 from ..ir.abi import ABI, MAX_RANK
@@ -12,7 +13,7 @@ from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
 from ..ir.program import Library
 from .coverage_text import source
 from .names import comment, macro
-from .signature import CSignature, enums
+from .signature import CSignature, Kind, enums
 from .templates import fill
 
 _FORCED = (
@@ -29,7 +30,7 @@ _LISTED = (
 )
 
 
-def header(library: Library, archs: str) -> str:
+def header(library: Library, signatures: Sequence[CSignature], archs: str) -> str:
     """`include/NAME.h`."""
     return fill(
         "header.h",
@@ -37,10 +38,8 @@ def header(library: Library, archs: str) -> str:
         guard=macro(library.name),
         abi=ABI,
         summary=f"{summary(library, archs)}.",
-        enums="".join(
-            f"{_enum(CSignature(library.name, op), p)}\n\n" for op, p in enums(library.ops)
-        ),
-        operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),
+        enums="".join(f"{_enum(signature, p)}\n\n" for signature, p in enums(signatures)),
+        operations="".join(f"\n{_operation(signature)}\n" for signature in signatures),
     )
 
 
@@ -59,27 +58,29 @@ def _enum(signature: CSignature, param: ChoiceParam) -> str:
     return "\n".join(["typedef enum {", *members, f"}} {signature.enum(param)};"])
 
 
-def _operation(library: str, op: Op) -> str:
-    signature = CSignature(library, op)
-    parts = [_comment(_documentation(op, signature)), _declared(signature.call())]
-    if op.outputs:
-        said = "Fills in type, shape, strides and device of the outputs of the call above."
-        if any(path.outputs.count(None) for case in op.cases for path in case.paths):
-            said += (
-                " One that the call does not have gets dtype.bits 0, and may be NULL in that call."
-            )
-        room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
-        parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
-    said = _WORKSPACE
+def _operation(signature: CSignature) -> str:
+    op = signature.op
+    outputs = "Fills in type, shape, strides and device of the outputs of the call above."
+    if any(path.outputs.count(None) for case in op.cases for path in case.paths):
+        outputs += (
+            " One that the call does not have gets dtype.bits 0, and may be NULL in that call."
+        )
+    outputs += f" Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
+    workspace = _WORKSPACE
     if op.outputs:
         described = f"{signature.function}_outputs describes it"
-        said += f". An output may be NULL; it is then taken to be as {described}"
-    parts += ["", _comment([f"{said}."]), _declared(signature.workspace())]
-    parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
-    if op.outputs:
-        parts.append(_declared(signature.outputs(forced=True)))
-    parts.append(_declared(signature.workspace(forced=True)))
-    parts += ["", _comment([_LISTED]), _declared(signature.implementations())]
+        workspace += f". An output may be NULL; it is then taken to be as {described}"
+    docs: dict[Kind, list[str]] = {
+        "call": _documentation(signature),
+        "outputs": [outputs],
+        "workspace": [f"{workspace}."],
+    }
+    parts = [
+        f"{_comment(docs[k])}\n{_declared(signature.declaration(k))}\n" for k in signature.kinds
+    ]
+    forced = [_declared(signature.declaration(k, forced=True)) for k in signature.kinds]
+    parts += [_comment([_FORCED]), *forced, ""]
+    parts += [_comment([_LISTED]), _declared(signature.implementations())]
     return "\n".join(parts)
 
 
@@ -90,12 +91,13 @@ def _declared(signature: str) -> str:
     return "\n".join([prefix + first, *(" " * len(prefix) + line for line in rest)]) + ";"
 
 
-def _documentation(op: Op, signature: CSignature) -> list[str]:
+def _documentation(signature: CSignature) -> list[str]:
+    op = signature.op
     doc = " ".join(op.doc.split())
     where = f" ({op.location})" if op.location else ""
     lines = [doc] if doc else []
     lines.append(f"{op.torch_name or op.name}{where}")
-    lines += [f"  {_parameter(op, signature, p)}" for p in op.params]
+    lines += [f"  {_parameter(signature, p)}" for p in op.params]
     lines += [f"  {signature.names[name]}: {_output(op, i)}" for i, name in enumerate(op.outputs)]
     if len(op.served_by) > 1:
         shown = [f"{i} {source(one)}" for i, one in enumerate(op.served_by)]
@@ -103,19 +105,19 @@ def _documentation(op: Op, signature: CSignature) -> list[str]:
     return lines
 
 
-def _parameter(op: Op, signature: CSignature, param: Param) -> str:
+def _parameter(signature: CSignature, param: Param) -> str:
     name = signature.names[param.name]
     # The declaration says it shorter than the cases made from it.
     doc = " ".join(param.doc.split())
     if isinstance(param, TensorParam):
         notes = ", written to" if param.written else ""
         notes += ", may be NULL" if param.optional else ""
-        return f"{name}: {doc or _tensor(op, param.name)}{notes}"
+        return f"{name}: {doc or _tensor(signature.op, param.name)}{notes}"
     if isinstance(param, ScalarParam):
         half = " (rounded to it)" if param.dtype in {"fp16", "bf16"} else ""
         return f"{name}: {doc or param.dtype}{half}"
     # Of an Enum, those that it was declared for.
-    taken = chosen(op.cases, param.name) if param.enum else range(len(param.labels))
+    taken = chosen(signature.op.cases, param.name) if param.enum else range(len(param.labels))
     labels = [label for i, label in enumerate(param.labels) if i in taken]
     return f"{name}: {' or '.join(signature.member(param, label) for label in labels)}"
 

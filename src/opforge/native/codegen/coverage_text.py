@@ -9,9 +9,6 @@ from ..ir.cases import Bound, Case
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Implementation, Op, TensorParam
 
-# Every C99 compiler takes literals of 4095 characters.
-_ROOM = 4000
-
 
 def source(implementation: Implementation) -> str:
     """`mylib::add_flat (ops/add/op.py:30)`."""
@@ -38,19 +35,7 @@ def guards(op: Op, index: int) -> str:
     lines += [f"{name}: {declared[name]}" for name in op.outputs if name in declared]
     lines += _bounds(op, cases)
     lines += _conditions(cases)
-    return "\n".join(_fitting(list(dict.fromkeys(lines)))) or "any call"
-
-
-def _fitting(lines: list[str]) -> list[str]:
-    """As many as fit into a string literal of C99, and how many are left."""
-    kept: list[str] = []
-    room = _ROOM
-    for line in lines:
-        room -= len(line.encode(errors="backslashreplace")) + 1
-        if room < 0:
-            return [*kept, f"and {len(lines) - len(kept)} more"]
-        kept.append(line)
-    return kept
+    return "\n".join(dict.fromkeys(lines)) or "any call"
 
 
 def _tensor(cases: list[Case], param: TensorParam) -> str:

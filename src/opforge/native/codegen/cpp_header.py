@@ -1,12 +1,13 @@
-"""The C++ header, over the C one."""
+"""The C++ header, over the C one, and the operators as X-macros."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from ..ir.program import Library
-from .names import comment, distinct, identifier, kept, macro, packed
-from .reserved import is_global
+from .names import comment, distinct, identifier, is_global, kept, macro, packed, quoted
 from .signature import CSignature, enums
 from .templates import fill
 
@@ -16,17 +17,33 @@ _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
 
 
-def cplusplus_header(library: Library) -> str:
+def cplusplus_header(library: Library, signatures: Sequence[CSignature]) -> str:
     """`include/NAME.hpp`."""
-    made = [_Operation(library, op) for op in library.ops]
+    functions = [function for signature in signatures for function in _functions(signature)]
     return fill(
         "header.hpp",
         name=library.name,
         namespace=namespace(library.name),
         guard=macro(library.name),
-        enums="".join(f"\n{_Operation(library, op).enum(p)}\n" for op, p in enums(library.ops)),
-        operations="".join(f"\n{function}\n" for op in made for function in op.functions()),
+        enums="".join(f"\n{_enum(signature, p)}\n" for signature, p in enums(signatures)),
+        operations="".join(f"\n{function}\n" for function in functions),
     )
+
+
+def dispatch(library: Library, signatures: Sequence[CSignature]) -> str:
+    """`include/NAME_dispatch.inc`: a line per operator, and one per implementation of it."""
+    rows = []
+    for signature in signatures:
+        op, name = signature.op, function_name(signature.op)
+        tensors = sum(isinstance(param, TensorParam) for param in op.params)
+        counts = f"{tensors}, {len(op.params) - tensors}, {len(op.outputs)}, {signature.function}"
+        rows.append(f"OPFORGE_OPERATOR({name}, {len(op.served_by)}, {counts})")
+        rows += [
+            f"OPFORGE_IMPLEMENTATION({name}, {i}, {quoted(one.name)}, {counts})"
+            for i, one in enumerate(op.served_by)
+        ]
+    shown = "\n".join(rows)
+    return fill("dispatch.inc", name=library.name, namespace=namespace(library.name), rows=shown)
 
 
 def namespace(library: str) -> str:
@@ -50,16 +67,16 @@ def enum_name(op: Op, param: ChoiceParam) -> str:
 class _Operation:
     """`silu(x, out, stream)`, `silu_outputs(x)`, `silu(x, allocator, stream)`, `silu_workspace(x)`.
 
-    Each of them also as `silu_with(implementation, ...)`, which is what `forced` means.
+    With `forced`, each of them as `silu_with(implementation, ...)`.
     """
 
-    def __init__(self, library: Library, op: Op) -> None:
-        self._library = library.name
-        self._op = op
-        self._c = CSignature(library.name, op)
+    def __init__(self, signature: CSignature, *, forced: bool) -> None:
+        self._c = signature
+        self._op = op = signature.op
+        self._with, self._first = ("_with", ["implementation"]) if forced else ("", [])
         self._name = function_name(op)
         # A parameter with the name of a type would hide it from those after it.
-        types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}
+        types = {enum_name(op, param) for param in signature.choices}
         self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
         paths = [path for case in op.cases for path in case.paths if path.outputs]
         # Each with whether a call may do without it.
@@ -69,100 +86,74 @@ class _Operation:
         ]
 
     def functions(self) -> list[str]:
-        made = []
-        for forced in (False, True):
-            made.append(self._call(forced=forced))
-            if self._outputs:
-                made += [self._described(forced=forced), self._allocating(forced=forced)]
-            made.append(self._measured(forced=forced))
-        body = [f"return opforge::Implementations(::{self._c.function}_implementations);"]
-        name = f"{self._name}_implementations"
-        said = "In the order in which they are tried."
-        return [*made, _function(said, "opforge::Implementations", name, [], body)]
+        of_outputs = [self._described(), self._allocating()] if self._outputs else []
+        return [self._call(), *of_outputs, self._measured()]
 
-    def enum(self, param: ChoiceParam) -> str:
-        # In lower case, because NULL, NAN or EOF may be macros.
-        names = distinct([label.lower() for label in param.labels])
-        members = [
-            f"    {names[label.lower()]} = {self._c.member(param, label)}, // {_line(value)}"
-            for label, value in zip(param.labels, param.values, strict=True)
-        ]
-        return "\n".join([f"enum class {self._enum_name(param)} {{", *members, "};"])
-
-    def _enum_name(self, param: ChoiceParam) -> str:
-        return enum_name(self._op, param)
-
-    def _call(self, *, forced: bool) -> str:
+    def _call(self) -> str:
         doc = comment(" ".join(self._op.doc.split()))
-        said = f"{doc} {self._c.function} in {self._library}.h says what it takes.".lstrip()
-        if forced:
+        said = f"{doc} {self._c.function} in {self._c.library}.h says what it takes.".lstrip()
+        if self._first:
             said = "The same with a given implementation."
         outputs = [
             f"opforge::Tensor {'*' if maybe else '&'}{name}" for name, maybe in self._outputs
         ]
-        given = [_raw(name, optional=maybe) for name, maybe in self._outputs]
-        body = self._checked("", [*self._passed(), *given, "stream.get()"], forced=forced)
+        raw = [_raw(name, optional=maybe) for name, maybe in self._outputs]
+        body = self._checked("", [*self._passed(), *raw, "stream.get()"])
         parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
-        return self._function(said, "void", "", parameters, body, forced=forced)
+        return self._function(said, "void", "", parameters, body)
 
-    def _described(self, *, forced: bool) -> str:
+    def _described(self) -> str:
         body = [f"opforge::Tensor {name};" for name, _ in self._outputs]
         passed = [*self._passed(), *(f"{name}.raw()" for name, _ in self._outputs)]
-        body += self._checked("_outputs", passed, forced=forced)
+        body += self._checked("_outputs", passed)
         returned = [f"opforge::detail::present({n})" if maybe else n for n, maybe in self._outputs]
         body += self._returned("Tensor", returned)
-        name = f"{self._name}_with" if forced else self._name
+        name = self._name + self._with
         said = f"Type, shape, strides and device of the outputs of {name}; no memory."
         parameters = self._parameters(only_read=True)
-        result = self._result("Tensor")
-        return self._function(said, result, "_outputs", parameters, body, forced=forced)
+        return self._function(said, self._result("Tensor"), "_outputs", parameters, body)
 
-    def _measured(self, *, forced: bool) -> str:
-        given = [_raw(name, optional=True) for name, _ in self._outputs]
-        passed = [*self._passed(), *given, "&of_bytes"]
-        checked = self._checked("_workspace", passed, forced=forced)
+    def _measured(self) -> str:
+        raw = [_raw(name, optional=True) for name, _ in self._outputs]
+        checked = self._checked("_workspace", [*self._passed(), *raw, "&of_bytes"])
         body = ["std::int64_t of_bytes = 0;", *checked, "return of_bytes;"]
-        name = f"{self._name}_with" if forced else self._name
+        name = self._name + self._with
         said = f"The bytes of workspace that {name} would allocate; the tensors need no memory."
         outputs = [f"const opforge::Tensor *{name} = nullptr" for name, _ in self._outputs]
         parameters = [*self._parameters(only_read=True), *outputs]
-        result = "std::int64_t"
-        return self._function(said, result, "_workspace", parameters, body, forced=forced)
+        return self._function(said, "std::int64_t", "_workspace", parameters, body)
 
-    def _allocating(self, *, forced: bool) -> str:
+    def _allocating(self) -> str:
         names = [name for name, _ in self._outputs]
-        arguments = [self._names[p.name] for p in self._op.params]
+        arguments = [*self._first, *(self._names[p.name] for p in self._op.params)]
         # In full, because a parameter may have the operator's name.
-        function = f"::{namespace(self._library)}::{self._name}"
+        function = f"::{namespace(self._c.library)}::{self._name}"
         single = len(names) == 1
         # No parameter begins like that.
         local = "of_described"
-        ending, first = ("_with", ["implementation"]) if forced else ("", [])
-        opening = f"const auto {local} = {function}_outputs{ending}("
-        body = _wrapped(opening, [*first, *arguments], ");")
+        body = _wrapped(f"const auto {local} = {function}_outputs{self._with}(", arguments, ");")
         for i, name in enumerate(names):
             value = local if single else f"std::get<{i}>({local})"
             what = f'"{self._c.function}: {self._c.names[self._op.outputs[i]]}"'
             opening = f"auto {name} = opforge::detail::made("
             body += _wrapped(opening, [value, "allocator", "stream", what], ");")
-        given = [
+        pointers = [
             f"opforge::detail::pointer({name})" if maybe else name for name, maybe in self._outputs
         ]
-        body += _wrapped(f"{function}{ending}(", [*first, *arguments, *given, "stream"], ");")
+        body += _wrapped(f"{function}{self._with}(", [*arguments, *pointers, "stream"], ");")
         moved = names if single else [f"std::move({name})" for name in names]
         body += self._returned("Output", moved)
         own = ["const opforge::Allocator &allocator", "opforge::Stream stream = {}"]
         parameters = [*self._parameters(), *own]
-        result = self._result("Output")
-        return self._function("Allocates the outputs.", result, "", parameters, body, forced=forced)
+        said = "Allocates the outputs."
+        return self._function(said, self._result("Output"), "", parameters, body)
 
     def _function(
-        self, said: str, result: str, ending: str, parameters: list[str], body: list[str], *,
-        forced: bool,
-    ) -> str:  # fmt: skip
-        if forced:
-            ending, parameters = f"{ending}_with", ["int implementation", *parameters]
-        return _function(said, result, f"{self._name}{ending}", parameters, body)
+        self, said: str, result: str, ending: str, parameters: list[str], body: list[str]
+    ) -> str:
+        index = [f"int {name}" for name in self._first]
+        name = f"{self._name}{ending}{self._with}"
+        return _function(said, result, name, [*index, *parameters], body)
 
     def _result(self, kind: str) -> str:
         types = [
@@ -188,7 +179,7 @@ class _Operation:
                 kind = "bool" if dtype.torch == "bool" else dtype.c
                 written.append(f"{f'std::{kind}' if kind.endswith('_t') else kind} {name}")
             else:
-                written.append(f"{self._enum_name(param)} {name}")
+                written.append(f"{enum_name(self._op, param)} {name}")
         return written
 
     def _passed(self) -> list[str]:
@@ -203,11 +194,28 @@ class _Operation:
                 passed.append(name)
         return passed
 
-    def _checked(self, ending: str, arguments: list[str], *, forced: bool) -> list[str]:
-        if forced:
-            ending, arguments = f"{ending}_with", ["implementation", *arguments]
-        opening = f"opforge::detail::check(::{self._c.function}{ending}("
-        return _wrapped(opening, arguments, f"), ::{self._library}_last_error);")
+    def _checked(self, ending: str, arguments: list[str]) -> list[str]:
+        opening = f"opforge::detail::check(::{self._c.function}{ending}{self._with}("
+        closing = f"), ::{self._c.library}_last_error);"
+        return _wrapped(opening, [*self._first, *arguments], closing)
+
+
+def _functions(signature: CSignature) -> list[str]:
+    made = [f for forced in (False, True) for f in _Operation(signature, forced=forced).functions()]
+    body = [f"return opforge::Implementations(::{signature.function}_implementations);"]
+    name = f"{function_name(signature.op)}_implementations"
+    said = "In the order in which they are tried."
+    return [*made, _function(said, "opforge::Implementations", name, [], body)]
+
+
+def _enum(signature: CSignature, param: ChoiceParam) -> str:
+    # In lower case, because NULL, NAN or EOF may be macros.
+    names = distinct([label.lower() for label in param.labels])
+    members = [
+        f"    {names[label.lower()]} = {signature.member(param, label)}, // {_line(value)}"
+        for label, value in zip(param.labels, param.values, strict=True)
+    ]
+    return "\n".join([f"enum class {enum_name(signature.op, param)} {{", *members, "};"])
 
 
 def _raw(name: str, *, optional: bool) -> str:

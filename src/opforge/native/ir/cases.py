@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from .expr import Term
+from ...records import Codecs, JsonCodec, field
+from .expr import Expr, Term, from_json, text, to_json
 from .places import Place
 
 # Instead of a type: the value is 1 and compiled in.
@@ -194,3 +196,37 @@ class Case:
 def chosen(cases: Iterable[Case], name: str) -> set[int]:
     """The indices of a choice's values that some case has; an Enum has members that none has."""
     return {index for case in cases for choice, index in case.choices if choice == name}
+
+
+# How the cases of an operator stand in the manifest.
+
+
+def _write_term(term: Term) -> Any:
+    """Twice: `{"text": "(n + 127) // 128", "term": ["//", ["+", "n", 127], 128]}`."""
+    if isinstance(term, Expr):
+        return {"text": text(term), "term": to_json(term)}
+    return to_json(term)
+
+
+def _read_term(content: Any) -> Term:
+    return from_json(field(content, "term", Any) if isinstance(content, dict) else content)
+
+
+CASE = Codecs(
+    {
+        Case: "implementation tensors returns? choices bounds paths",
+        TensorCase: "param dtype shape strides | param present",
+        Bound: "var low high values",
+        Path: "guards outputs steps | guards refused refused_at?",
+        Guard: "condition location",
+        Output: "dtype shape strides strided?",
+        Allocate: "allocate=buffer bytes",
+        Fill: "fill=buffer offset count width pattern",
+        Launch: "launch=kernel_name kernel_location location grid constants arguments variants",
+        Pointer: "name buffer offset dtype",
+        Descriptor: "name buffer offset dtype rank is_nan is_tf32",
+        ScalarValue: "name value",
+        Variant: "kernel types aligned divisible",
+    },
+    {Term: JsonCodec(_write_term, _read_term)},
+).of(Case)

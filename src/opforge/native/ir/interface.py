@@ -6,9 +6,11 @@ takes half a millisecond to define.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...records import BadField, Codecs, JsonCodec, shown
 from .places import Place
 
 if TYPE_CHECKING:
@@ -129,3 +131,41 @@ class Op:
         """Its implementations, in the order in which they are tried; never empty."""
         own = (self.name, self.torch_name, self.location, self.doc, self.source_hash, self.schema)
         return self.implementations or (Implementation(*own),)
+
+
+# How an operator stands in the manifest, apart from its cases.
+
+
+def _write_flat(value: Flat) -> Any:
+    """`("dtype", "float16")` -> `["dtype", "float16"]`, nan -> `["float", "nan"]`."""
+    if isinstance(value, tuple):
+        return [_write_flat(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ["float", str(value)]
+    return value
+
+
+def _read_flat(content: Any) -> Flat:
+    if not isinstance(content, list):
+        flat: Flat = content
+        return flat
+    try:
+        kind, *rest = content
+        return float(rest[0]) if kind == "float" else (kind, *map(_read_flat, rest))
+    except (LookupError, TypeError, ValueError):
+        raise BadField(f"is {shown(content)}, expected a value or a list") from None
+
+
+# Docs of parameters, and what was declared of them, are in the header only.
+OP = Codecs(
+    {
+        Op: "name torch_name schema arguments returns result? formula location source_hash doc "
+        "params outputs implementations",
+        SchemaArgument: "name type values fixed keyword_only default",
+        TensorParam: "name kind written optional broadcast? group?",
+        ScalarParam: "name kind dtype",
+        ChoiceParam: "name kind labels values",
+        Implementation: "name torch_name schema location source_hash doc",
+    },
+    {Flat: JsonCodec(_write_flat, _read_flat)},
+).of(Op)

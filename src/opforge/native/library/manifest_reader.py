@@ -1,4 +1,4 @@
-"""Reads the manifest that `codegen.manifest` writes, each part when somebody asks for it.
+"""Reads the manifest that `codegen.sources` writes, each part when somebody asks for it.
 
 A loaded library's first call waits for this module, and needs names and schemas only: records
 take milliseconds to import.
@@ -52,7 +52,7 @@ class Manifest:
         for sm_90a run on nothing else, and neither do those for an AMD GPU.
         """
         with reading(self._whose):
-            # Not with `kernel_codec`: see above.
+            # Not with `ir.program`: see above.
             kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
         images = [image for images in kernels for image in images]
         return not kernels or any(_runs_on(image, arch) for image in images)
@@ -79,7 +79,7 @@ class ManifestOp:
     @functools.cached_property
     def op(self) -> Op:
         """The record that was written, without its cases."""
-        from ..ir.op_codec import OP
+        from ..ir.interface import OP
 
         with reading(self.whose, self.place):
             record: Op = OP.read(self._content)
@@ -96,7 +96,7 @@ class ManifestOp:
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
-        from ..ir.case_codec import CASE
+        from ..ir.cases import CASE
 
         with reading(self.whose, self.place):
             cases: tuple[Case, ...] = each(self._content, "cases", CASE.read)
