@@ -472,7 +472,7 @@ def weighing(device, tmp_path):
     return build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, passed
 
 
-def test_the_items_of_tuples_are_passed(weighing):
+def test_the_items_of_tuples_are_passed(weighing, monkeypatch):
     folder, passed = weighing
     opforge.serve(folder, strict=True)
     x, y, out = torch.ones(64), torch.ones(64), torch.ones(64)
@@ -495,6 +495,9 @@ def test_the_items_of_tuples_are_passed(weighing):
         weighted[grid]((x, y), out, 17, (0.5, (4, 5, 6)), BLOCK=64)
     with pytest.raises(NotServed, match=r"xs\.1"):
         weighted[grid]((x, y.half()), out, 17, (0.5, (4, 5)), BLOCK=64)
+    monkeypatch.setattr(weighted, "pre_run_hooks", [print])
+    with pytest.raises(NotServed, match="it has pre_run_hooks"):
+        weighted[grid]((x, y), out, 17, (0.5, (4, 5)), 64)
 
 
 def test_triton_gets_tuples_as_they_were_passed(weighing, jit):

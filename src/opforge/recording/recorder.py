@@ -75,7 +75,8 @@ class Session:
     @property
     def recording(self) -> Recording:
         self.recorder.finish()
-        return Recording.of_process(self._parts.values())
+        # A copy: other threads may launch meanwhile.
+        return Recording.of_process([*self._parts.values()])
 
     def __repr__(self) -> str:
         return f"<recording: {self.recording}>"

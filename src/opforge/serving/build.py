@@ -120,11 +120,11 @@ def build(
     numbers = parse_archs(archs or recorded_archs(recording) or "sm_90")
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording), watching_imports() as imported:
-        made = plan(recording, [parse_widening(text) for text in widen])
-    if not any(made.variants()):
+        planned = plan(recording, [parse_widening(text) for text in widen])
+    if not any(planned.variants()):
         raise NotFound(
             "there is nothing to build",
-            found="; ".join(made.notes) or "a recording without kernels",
+            found="; ".join(planned.notes) or "a recording without kernels",
             fix="record a run that launches kernels which can be served",
         )
     compile_images = functools.partial(
@@ -136,9 +136,9 @@ def build(
         full_paths=False,
         progress=progress,
     )
-    images = _compiled(made, numbers, compile_images)
+    images = _compiled(planned, numbers, compile_images)
     contents: dict[str, bytes] = {}
-    kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
+    kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in planned.kernels)
     with tempfile.TemporaryDirectory(prefix="opforge-serve-") as folder:
         extension = build_extension(Path(folder))
         contents[extension.name] = content = extension.read_bytes()
@@ -146,14 +146,14 @@ def build(
     settings = _compat.settings.current()
     manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels, settings)
     contents[NAME] = manifest.to_json().encode()
-    read = imported | unknown(_lacking(recording, made))
-    sources = {file for file in _sources(recording, made) if Path(file).is_file()}
+    read = imported | unknown(_lacking(recording, planned))
+    sources = {file for file in _sources(recording, planned) if Path(file).is_file()}
     stamp = make(output, arguments or {}, read, sources | {*map(str, files)})
     written = write_output(output, contents, stamp=stamp, name="served")
-    return Built(Path(output), manifest, written, tuple(made.notes))
+    return Built(Path(output), manifest, written, tuple(planned.notes))
 
 
-def _sources(recording: Recording, made: ServedPlan) -> set[str]:
+def _sources(recording: Recording, planned: ServedPlan) -> set[str]:
     """The files of the kernels, and of everything that their packages import and that they use."""
     tops = {kernel.module.partition(".")[0] for kernel in recording.kernels}
     files = {
@@ -162,22 +162,22 @@ def _sources(recording: Recording, made: ServedPlan) -> set[str]:
         if name.partition(".")[0] in tops
     }
     files |= {kernel.location.rpartition(":")[0] for kernel in recording.kernels}
-    used = [_compat.kernel_hash.hash_or_unique(kernel.fn).files for kernel in made.kernels]
+    used = [_compat.kernel_hash.hash_or_unique(kernel.fn).files for kernel in planned.kernels]
     return {file for file in files if file.endswith(".py")}.union(*used)
 
 
-def _lacking(recording: Recording, made: ServedPlan) -> list[str]:
+def _lacking(recording: Recording, planned: ServedPlan) -> list[str]:
     """The files of kernels that were not found, or not as recorded: the next build looks again."""
-    built = {kernel.recorded.identity for kernel in made.kernels}
+    built = {kernel.recorded.identity for kernel in planned.kernels}
     lacking = [kernel for kernel in recording.kernels if kernel.identity not in built]
     return [kernel.location.rpartition(":")[0] or kernel.module for kernel in lacking]
 
 
 def _compiled(
-    made: ServedPlan, archs: tuple[Arch, ...], compile_images: Callable[..., Images]
+    planned: ServedPlan, archs: tuple[Arch, ...], compile_images: Callable[..., Images]
 ) -> Images:
     requests: Requests = {}
-    for variant in made.variants():
+    for variant in planned.variants():
         want(requests, variant.request, archs)
     try:
         return compile_images(requests.values())
@@ -188,14 +188,14 @@ def _compiled(
             requests[key] = request, tuple(a for a in left if a != arch)
         if not any(left for _, left in requests.values()):
             raise
-        made.notes += _lost(made, error.failed)
+        planned.notes += _lost(planned, error.failed)
         return compile_images(requests.values())
 
 
-def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> Iterator[str]:
+def _lost(planned: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> Iterator[str]:
     """A note per kernel, architectures and error, of the variants that do not compile."""
     alike: dict[tuple[str, str, str], list[PlannedVariant]] = {}
-    for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
+    for variant in sorted(planned.variants(), key=lambda variant: variant.is_general):
         key = variant.request.key
         archs = [arch for of, arch in failed if of == key]
         if archs:

@@ -141,7 +141,7 @@ class ServedPlan:
 
 def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan:
     """What to compile for a recording."""
-    made = ServedPlan([], [])
+    planned = ServedPlan([], [])
     failed: list[OpforgeError] = []
     broken: dict[str, OpforgeError] = {}
     for recorded in recording.kernels:
@@ -150,18 +150,18 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
         except NotFound as error:
             # The others are worth building: what lacks is Triton's, or an error in strict mode.
             failed.append(error)
-            made.notes.append(f"{recorded.name} is not built, and so not served: {error}")
+            planned.notes.append(f"{recorded.name} is not built, and so not served: {error}")
             continue
         kernel = PlannedKernel(recorded, fn)
-        made.kernels.append(kernel)
-        made.notes += _fill(kernel, widenings)
+        planned.kernels.append(kernel)
+        planned.notes += _fill(kernel, widenings)
         if not widenings and not recorded.text:
-            made.notes += _proposal(kernel)
+            planned.notes += _proposal(kernel)
     for widening in widenings:
         widening.refuse_unused(recording)
-    if failed and not made.kernels:
+    if failed and not planned.kernels:
         raise failed[0]
-    return made
+    return planned
 
 
 def _find_once(recorded: RecordedKernel, broken: dict[str, OpforgeError]) -> Any:
