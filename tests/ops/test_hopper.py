@@ -12,7 +12,7 @@ import json
 import opforge
 from opforge import native
 from opforge.native.commands import operator_tree
-from opforge.native.frontend.store import declarations_of, keep_declarations
+from opforge.native.frontend.declaration import declarations_of, keep_declarations
 from opforge.native.kernels.compile import compile_all
 from opforge.registry import registry
 from support.archs import GFX942

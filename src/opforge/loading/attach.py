@@ -374,7 +374,7 @@ class Service:
         if not self._unseen or entry is None:
             return
         self._unseen = False
-        from ..native.frontend.source_hash import source_hash  # noqa: PLC0415 - needs a source
+        from ..native.frontend.implementations import source_hash  # noqa: PLC0415 - needs a source
 
         found = source_hash(entry)
         if found == self.op.source_hash:

@@ -14,8 +14,8 @@ import torch
 from .. import _compat
 from ..arch_names import parse_arch
 from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
+from ..native.frontend.declaration import declarations_of
 from ..native.frontend.expand import Declared, expand
-from ..native.frontend.store import declarations_of
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
 from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save

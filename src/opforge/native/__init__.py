@@ -8,9 +8,9 @@ from .._lazy import hand_on
 
 if TYPE_CHECKING:
     from .build import Result, build, compile_plan
+    from .frontend.declaration import choice, optional, scalar, tensor
     from .frontend.declare import declare
     from .frontend.implementations import implementations
-    from .frontend.specs import choice, optional, scalar, tensor
     from .library.ctypes_ops import NativeLibrary, open  # noqa: A004 - native.open
     from .plan import Plan, plan
 
@@ -39,7 +39,7 @@ __getattr__, __dir__ = hand_on(
         "frontend.implementations": ("implementations",),
         "library.ctypes_ops": ("NativeLibrary", "open"),
         "plan": ("Plan", "plan"),
-        "frontend.specs": ("choice", "optional", "scalar", "tensor"),
+        "frontend.declaration": ("choice", "optional", "scalar", "tensor"),
     },
     namesakes=("build", "plan"),
 )

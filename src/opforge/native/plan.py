@@ -18,15 +18,28 @@ from ..arch_names import parse_archs
 from ..errors import BadOption, NotFound, OpforgeError, UnsupportedBody
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
-from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_calling, formula_of
-from .frontend.c_parameters import merge, output_docs, result_of
+from .frontend.c_parameters import (
+    backward_schema,
+    merge,
+    output_docs,
+    result_of,
+    schema_arguments,
+    schema_of,
+    schema_returns,
+)
+from .frontend.declaration import declarations_of
 from .frontend.declare import asked_backward
 from .frontend.expand import Declared, expand
-from .frontend.implementations import join
-from .frontend.source_hash import backward_hash, part_hash, source_hash
-from .frontend.store import declarations_of
-from .frontend.torch_schema import backward_schema, schema_arguments, schema_of, schema_returns
+from .frontend.implementations import (
+    backward_hash,
+    implementing,
+    join,
+    operators,
+    part_hash,
+    refuse_undeclared,
+    source_hash,
+)
 from .ir.case_text import describe
 from .ir.cases import Allocate, Case, Fill, Launch, Path, Pointer, Step
 from .ir.expr import Term, make
@@ -238,7 +251,7 @@ def _plan_backward(
     )
     if _namesake(entry) is None:
         schema, arguments, returns = backward_schema(
-            entry, forward, found.params, _optional(placed)
+            entry, forward.values, found.params, _optional(placed)
         )
         backward = dataclasses.replace(
             backward,

@@ -5,8 +5,6 @@
 
 import dataclasses
 import enum
-import pickle
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Optional
 
 import pytest
@@ -20,7 +18,6 @@ from opforge.native.frontend.expand import expand
 from opforge.native.ir.cases import Bound, Case, TensorCase
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, ScalarParam, TensorParam
-from opforge.registry import registry
 from support.native.declared import Config, Inner, Mode, Window, configured, gemm, rms_norm, silu
 
 M, K, N = Var("m"), Var("k"), Var("n")
@@ -126,14 +123,6 @@ def test_a_shared_shape_has_the_same_variables_everywhere(make_op):
     assert found.params[1].doc == "fp16, 0-d or 2-d (1 <= *s <= 64), compact"
 
 
-def test_each_loose_tensor_has_ranks_of_its_own(make_op):
-    loose = native.tensor("...", "fp16", ranks=(1, 2))
-    found = declared(make_op(gemm), a=loose, b=loose)
-    assert [tuple(len(t.shape) for t in case.tensors) for case in found.cases] == [
-        (1, 1), (1, 2), (2, 1), (2, 2),
-    ]  # fmt: skip
-
-
 def activated(
     x: Tensor,
     bias: Optional[Tensor] = None,
@@ -198,11 +187,6 @@ def test_an_undeclared_parameter_is_fixed_at_its_default(make_op):
     )
 
 
-def test_a_choice_of_one_value_is_a_parameter_because_it_was_asked_for(make_op):
-    found = declared(make_op(activated), x=native.tensor("m", "fp16"), act=native.choice("relu"))
-    assert found.params[1] == ChoiceParam("act", ("RELU",), ("'relu'",), "'relu'")
-
-
 def test_an_overlap_of_declarations_is_built_once_and_order_is_kept(make_op):
     op = make_op(activated)
     x = native.tensor("m", ("fp16", "bf16"))
@@ -218,19 +202,6 @@ def test_an_overlap_of_declarations_is_built_once_and_order_is_kept(make_op):
         "x fp32 (m), act=1",
         "x fp16 (m), act=1",
         "x bf16 (m), act=1",
-    ]
-
-
-def test_an_optional_that_only_one_declaration_gives_is_absent_in_the_others(make_op):
-    op = make_op(activated)
-    x = native.tensor("m", "fp16")
-    native.declare(op, x=x)
-    native.declare(op, x=x, bias=x)
-    found = expand(op)
-    assert found.params[1] == TensorParam("bias", optional=True, doc="fp16, 1-d (m), compact")
-    assert [shown(case) for case in found.cases] == [
-        "x fp16 (m), bias absent",
-        "x fp16 (m), bias fp16 (m)",
     ]
 
 
@@ -300,23 +271,6 @@ def test_a_dataclass_is_rebuilt_from_its_leaves(make_op):
     assert kwargs == {}
 
 
-def test_a_dataclass_is_rebuilt_as_operators_do_it(make_op):
-    @dataclass(frozen=True)
-    class Checked:
-        n: int
-
-        def __post_init__(self):
-            raise AssertionError("not called for symbolic values either")
-
-    def fn(x: Tensor, c: Checked) -> Tensor:
-        return x * 1
-
-    found = declared(make_op(fn), x=native.tensor("m", "fp16"), c=dict(n=native.scalar("i64")))
-    (_, rebuilt), _ = found.arguments(found.cases[0], {"x": None, "c__n": 5})
-    assert type(rebuilt) is Checked
-    assert rebuilt.n == 5
-
-
 def test_an_instance_fixes_every_field(make_op):
     found = declared(
         make_op(configured), x=native.tensor("m", "fp16"), cfg=Config(2.0, Inner(3), Mode.SLOW)
@@ -367,36 +321,6 @@ def test_a_record_may_be_none_in_one_declaration_and_given_in_another(make_op):
     assert type(calls[1][0][1]) is Window
 
 
-def test_a_record_that_is_always_none_leaves_no_parameters(make_op):
-    found = declared(make_op(windowed), x=native.tensor("m", "fp16"), window=None)
-    assert [p.name for p in found.params] == ["x"]
-    assert found.arguments(found.cases[0], {"x": "X"})[0] == ("X", None)
-
-
-class Sides(NamedTuple):
-    left: int = 1
-    right: int = 2
-
-
-def test_an_empty_dict_asks_for_a_record_with_its_defaults(make_op):
-    def fn(x: Tensor, sides: Optional[Sides] = None) -> Tensor:
-        return x * 1
-
-    found = declared(make_op(fn), x=native.tensor("m", "fp16"), sides={})
-    assert found.arguments(found.cases[0], {"x": "X"})[0] == ("X", Sides(1, 2))
-
-
-def test_tensors_of_a_record_may_be_declared_and_fixed_at_none(make_op):
-    def fn(x: Tensor, cfg: Optional[Config] = None, w: Optional[Pair] = None) -> Tensor:
-        return x * 1
-
-    x = native.tensor("m", "fp16")
-    found = declared(make_op(fn), x=x, w=dict(first=x, second=None))
-    assert [p.name for p in found.params] == ["x", "w__first"]
-    args, _ = found.arguments(found.cases[0], {"x": "X", "w__first": "F"})
-    assert args == ("X", None, Pair("F", None))
-
-
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
@@ -424,17 +348,14 @@ def valued(  # noqa: PLR0917  # a value of each kind
     ("parameter", "values", "labels", "written"),
     [
         ("level", (Level.LOW, 2), ("LOW", "HIGH"), ("Level.LOW", "Level.HIGH")),
-        ("odd", tuple(Odd), ("PAIR", "NOTHING"), ("Odd.PAIR", "Odd.NOTHING")),
         ("n", (None, 4, -1), ("NONE", "4", "MINUS_1"), ("None", "4", "-1")),
         ("f", (1, 0.5, 1e-5, 1e20), ("1_0", "0_5", "1E_MINUS_05", "1E20"),
          ("1.0", "0.5", "1e-05", "1e+20")),
-        ("f", (float("inf"), -0.0, 0.0), ("INF", "MINUS_0_0", "0_0"), ("inf", "-0.0", "0.0")),
         ("dtype", (torch.bfloat16, torch.float32), ("BFLOAT16", "FLOAT32"),
          ("torch.bfloat16", "torch.float32")),
         ("sizes", ([1, 2], (3,), []), ("1_2", "3", "EMPTY"), ("(1, 2)", "(3,)", "()")),
         ("name", ("a-b", "a_b", "", "A B"), ("A_B", "A_B_2", "EMPTY", "A_B_3"),
          ("'a-b'", "'a_b'", "''", "'A B'")),
-        ("name", ("x", "x"), ("X",), ("'x'",)),
     ],
 )  # fmt: skip
 def test_choices_become_labels_that_c_can_have(make_op, parameter, values, labels, written):
@@ -476,13 +397,6 @@ def test_the_default_types_of_scalars_are_wide_ints_and_the_jits_float(make_op):
     assert [getattr(p, "dtype", p.name) for p in found.params] == ["x", "i64", "fp32", "fp32", "b"]
 
 
-def test_bounds_of_a_number_reach_its_cases(make_op):
-    found = declared(
-        make_op(valued), x=native.tensor("m", "fp16"), n=native.scalar("i32"), dims={"n": (1, 128)}
-    )
-    assert found.cases[0].bounds == (Bound("n", 1, 128), Bound("m"))
-
-
 def test_a_schema_that_the_user_wrote_is_declared_alike(make_op):
     def fn(x, n, flag=True, dtype=None):
         return x * 1
@@ -498,18 +412,6 @@ def test_a_schema_that_the_user_wrote_is_declared_alike(make_op):
     assert found.arguments(found.cases[1], {"x": "X", "n": 1}) == (
         ("X", 1, True, torch.float32), {},
     )  # fmt: skip
-
-
-def test_what_is_declared_can_be_pickled_without_its_signature(make_op):
-    found = declared(make_op(activated), x=native.tensor("... k", "fp16", ranks=(1, 2)))
-    plain = (found.params, found.outputs, found.cases)
-    assert pickle.loads(pickle.dumps(plain)) == plain
-
-
-def test_expanding_twice_gives_the_same_and_takes_an_entry_too(make_op):
-    op = make_op(activated)
-    found = declared(op, x=native.tensor("m", ("fp16", "bf16")), act=native.choice(None, "relu"))
-    assert expand(registry.get(op)) == found == expand(op)
 
 
 dtypes = st.lists(st.sampled_from(["fp16", "bf16", "fp32", "i8"]), min_size=1, unique=True)

@@ -22,7 +22,7 @@ from opforge.errors import (
 )
 from opforge.native.commands import operator_tree
 from opforge.native.commands.list import collect
-from opforge.native.frontend.store import alternatives_of
+from opforge.native.frontend.declaration import alternatives_of
 from opforge.native.plan import plan
 from opforge.registry import registry
 
@@ -123,12 +123,6 @@ def test_the_operator_itself_may_have_no_declaration(make_op):
     opforge.unregister(general)
 
 
-def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
-    general, flat = both
-    with pytest.raises(BadDeclaration, match="is not in its list of implementations"):
-        native.implementations(general, flat)
-
-
 def test_an_undeclared_implementation_is_refused(make_op):
     general, flat = make_op(add), make_op(flat_add)
     native.declare(general, **STRIDED)
@@ -189,43 +183,21 @@ def test_another_number_of_outputs_is_refused(make_op):
     def two(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return torch.empty_like(x), torch.empty_like(y)
 
-    op, pair = make_op(add), make_op(two)
-    with pytest.raises(BadSignature) as refused:
-        native.implementations(op, pair)
-    text = named(str(refused.value), OP=op, TWO=pair)
-    assert "operator: OP has 1 output, and TWO 2 outputs" in text
+    with pytest.raises(BadSignature, match=r"has 1 output, and .* 2 outputs"):
+        native.implementations(make_op(add), make_op(two))
 
 
-@pytest.mark.parametrize("declared_first", [True, False])
-def test_a_number_of_another_type_is_refused(make_op, declared_first):
+def test_a_number_of_another_type_is_refused(make_op):
     op = make_op(clamp_, mutates_args=("x",), mode="custom_op")
     other = make_op(clamp_, mutates_args=("x",), mode="custom_op")
     x = native.tensor("n", dtype="fp32")
-
-    def listed():
-        native.implementations(op, other, op)
-
-    def declared():
-        native.declare(op, x=x, limit=native.scalar("fp32"))
-        native.declare(other, x=x, limit=native.scalar("fp64"))
-
-    first, second = (declared, listed) if declared_first else (listed, declared)
-    first()
-
-    def built():
-        second()
+    native.declare(op, x=x, limit=native.scalar("fp32"))
+    native.implementations(op, other, op)
+    native.declare(other, x=x, limit=native.scalar("fp64"))
+    with pytest.raises(BadDeclaration, match=r"parameter 'limit': .* different C types") as refused:
         plan([op], (80,), name="several")
-
-    with pytest.raises(BadSignature) as refused:
-        built()
-    text = named(str(refused.value), OP=op, OTHER=other)
-    assert text.startswith(
-        "OP (PLACE), parameter 'limit': declarations of OTHER (PLACE) and OP (PLACE), which "
-        "implement it, give this parameter different C types\n"
-        f"  found: native.scalar('fp64') at {__file__}:"
-    )
-    assert f"; native.scalar('fp32') at {__file__}:" in text
-    assert "fix: declare it the same way for both" in text
+    assert f"native.scalar('fp64') at {__file__}:" in str(refused.value)
+    assert f"; native.scalar('fp32') at {__file__}:" in str(refused.value)
 
 
 def pick(x: Tensor, mode: str = "sum") -> Tensor:
@@ -277,7 +249,7 @@ def test_invalid_lists_are_refused(both, make_op):
     third = make_op(add)
     with pytest.raises(BadDeclaration, match="no implementation is listed"):
         native.implementations(general)
-    with pytest.raises(BadDeclaration, match="is listed twice"):
+    with pytest.raises(BadDeclaration, match="an op is listed twice"):
         native.implementations(general, flat, flat)
     with pytest.raises(WrongArgument, match="is not an opforge op"):
         native.implementations(general, len)
@@ -285,7 +257,7 @@ def test_invalid_lists_are_refused(both, make_op):
     with pytest.raises(BadDeclaration, match="a different list of its implementations") as refused:
         native.implementations(general, general, flat)
     assert refused.value.location.startswith(__file__)
-    with pytest.raises(BadDeclaration, match=r"it implements .* itself"):
+    with pytest.raises(BadDeclaration, match=r"implements .* already"):
         native.implementations(flat, third)
     with pytest.raises(BadDeclaration, match=r"implements .* already"):
         native.implementations(third, flat, third)

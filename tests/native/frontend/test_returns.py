@@ -86,17 +86,6 @@ def test_what_the_parameters_decide_is_refused(make_op, given):
     assert error.what.startswith("the parameters decide")
 
 
-@pytest.mark.parametrize("given", [native.tensor("...", "T"), native.tensor("... n", "T")])
-def test_ranks_are_not_advised_for_an_output(make_op, given):
-    error = refusal(BadDeclaration, make_op(silu), given)
-    assert error.what == 'an output cannot have "...", which is one parameter\'s own'
-
-
-def test_broadcast_is_not_advised_for_an_output(make_op):
-    error = refusal(WrongArgument, make_op(silu), native.tensor("n", "T", broadcast=True))
-    assert error.what.startswith("the parameters decide")
-
-
 def test_an_output_is_called_as_the_user_wrote_it(make_op):
     error = refusal(WrongArgument, make_op(silu), "strided")
     assert error.parameter == "returns"

@@ -2,17 +2,14 @@
 
 import dataclasses
 import enum
-import json
 
 import torch
 from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.loading.arguments import unflat
+from opforge.native.frontend.c_parameters import schema_arguments, schema_of, schema_returns
 from opforge.native.frontend.expand import expand
-from opforge.native.frontend.torch_schema import schema_arguments, schema_of, schema_returns
-from opforge.native.ir.interface import OP, Op
 from opforge.registry import registry
 
 
@@ -70,23 +67,6 @@ def test_choices_are_what_the_schema_carries_and_the_rest_is_fixed(make_op):
         "cfg__shift": (None,), "sizes__0": (1,), "sizes__1": (2,), "eps": (float("inf"),),
         "flag": (True,),
     }  # fmt: skip
-
-
-def test_they_survive_the_manifest(make_op):
-    entry, arguments = described(make_op)
-    op = Op(
-        "op", entry.name, "ops.py:1", (), (), (), arguments=arguments, returns=schema_returns(entry)
-    )
-    again = OP.read(json.loads(json.dumps(OP.write(op))))
-    assert again.arguments == arguments
-    assert again.returns == op.returns
-
-
-def test_flat_values_are_torch_values_again():
-    assert unflat(("dtype", "float16")) is torch.float16
-    assert unflat(("list", 1, ("list", 2.5))) == [1, [2.5]]
-    assert unflat(("device", "cuda:1")) == torch.device("cuda", 1)
-    assert unflat(None) is None
 
 
 def test_a_function_that_is_not_an_operator_has_no_schema(make_op):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.native.frontend.store import declarations_of
+from opforge.native.frontend.declaration import declarations_of
 from opforge.registry import registry
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import opforge
 from opforge import native
 from opforge.native.commands import operator_tree
-from opforge.native.frontend.store import declarations_of, keep_declarations
+from opforge.native.frontend.declaration import declarations_of, keep_declarations
 from opforge.registry import registry
 from support.uncompiled import Uncompiled
 

@@ -8,7 +8,7 @@ import importlib.util
 import torch
 from torch.nn import functional
 
-from opforge.native.frontend.specs import TensorSpec
+from opforge.native.frontend.declaration import TensorSpec
 from opforge.native.ir.dtypes import ALIASES, DTYPES
 from support.processes import ROOT
 

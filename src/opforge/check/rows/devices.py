@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ...native.frontend.store import alternatives_of, declarations_of
+from ...native.frontend.declaration import alternatives_of, declarations_of
 from ..compare import difference
 from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject, interpreting

@@ -12,11 +12,10 @@ from typing import Any
 from ...cli_targets import resolve
 from ...errors import OpforgeError
 from ...registry import Entry, registry
-from ..frontend.alternatives import implementing, operators, refuse_undeclared
 from ..frontend.c_parameters import merge
+from ..frontend.declaration import declarations_of
 from ..frontend.expand import Declared, expand
-from ..frontend.implementations import join
-from ..frontend.store import declarations_of
+from ..frontend.implementations import implementing, join, operators, refuse_undeclared
 from ..ir.cases import Case
 from ..ir.dtypes import DTYPES
 from ..ir.interface import Param, ScalarParam, TensorParam

@@ -26,9 +26,9 @@ from ...cli_targets import Place, places_in, users_own
 from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
 from ...notebook import counted
 from ...registry import Entry, registry
-from ..frontend.alternatives import implementing, operator_of
-from ..frontend.alternatives import operators as operators_of
-from ..frontend.store import declarations_of
+from ..frontend.declaration import declarations_of
+from ..frontend.implementations import implementing, operator_of
+from ..frontend.implementations import operators as operators_of
 
 FILE = "op.py"
 _INIT = "__init__.py"

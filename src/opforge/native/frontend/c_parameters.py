@@ -1,24 +1,21 @@
-"""The declarations of one op -> the parameters of its C function."""
+"""The declarations of one op -> the parameters of its C function, and torch's schema of it."""
 
 from __future__ import annotations
 
 import enum
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadDeclaration, BadSignature, WrongArgument
-from ...model import FlatArgument, Lowered, Record, lowered_name
+from ...model import MISSING, FlatArgument, Lowered, Record, lowered_name
+from ...registry import Entry
 from ..ir.cases import Bound
-from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Flat, Param, ScalarParam, SchemaArgument, TensorParam
 from ..ir.wording import one_of, spell
 from .declaration import Choices, Declaration, LeafDeclaration, Scalars, Tensors, choices
 from .dims import Name, Part, Shared, is_loose
-
-# Each case is traced and compiled on its own; more than this would take a day to build.
-MAX_CASES = 4096
 
 
 @dataclass(frozen=True)
@@ -54,39 +51,6 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
                 # A leaf without a value stands below a record that is always None.
                 constants[argument.name] = union.values[0] if union.values else None
     return Merged(tuple(params), values, constants)
-
-
-def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> None:
-    """Refuse declarations that no C function could serve."""
-    output_names(lowered, merge(lowered, declarations).params)
-    counts = [_factors(declaration) for declaration in declarations]
-    total = sum(math.prod(factors.values()) for factors in counts)
-    if total > MAX_CASES:
-        factors = {name: count for name, count in counts[-1].items() if count > 1}
-        largest = max(factors, key=lambda name: factors[name])
-        listed = ", ".join(f"{name}: {count}" for name, count in factors.items())
-        raise BadDeclaration(
-            f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
-            "is traced and compiled by itself",
-            found=f"{listed}; these multiply",
-            fix=f"declare fewer values for {largest}; several declare calls, each with the "
-            "combinations you need, add up instead of multiplying; a type variable ties "
-            "the dtypes of parameters together",
-        )
-
-
-def _factors(declaration: Declaration) -> dict[str, int]:
-    """The factor by which each parameter multiplies the number of cases."""
-    factors = {letter: len(types) for letter, types in declaration.types}
-    factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
-    for name, leaf in declaration.leaves:
-        if isinstance(leaf, Tensors):
-            ranks = 1 if leaf.shared else len(leaf.ranks)
-            dtypes = 1 if leaf.variable else len(leaf.dtypes)
-            factors[name] = ranks * dtypes + int(leaf.optional)
-        elif isinstance(leaf, Choices):
-            factors[name] = len(leaf.values)
-    return factors
 
 
 def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
@@ -290,3 +254,85 @@ def _size(part: Part, bounds: Mapping[str, Bound], fixed: Mapping[str, int]) -> 
         return f"{part} = {one_of(map(spell, bound.values))}"
     low = f"{bound.low} <= " if bound.low else ""
     return f"{low}{part}" + (f" <= {bound.high}" if bound.high is not None else "")
+
+
+# The schema of an operator as torch sees it, with the values of its arguments.
+
+
+def schema_of(entry: Entry) -> str:
+    """`ops::silu(Tensor x) -> Tensor`; empty for a function in mode none."""
+    return f"{entry.name}{entry.lowered.schema}" if entry.lowered is not None else ""
+
+
+def schema_returns(entry: Entry) -> tuple[str, ...]:
+    """The types that the operator returns: `("Tensor", "Tensor?")`."""
+    return () if entry.lowered is None else tuple(r.schema_type() for r in entry.lowered.returns)
+
+
+def schema_arguments(entry: Entry, merged: Merged) -> tuple[SchemaArgument, ...]:
+    """The arguments of the operator, in order; empty for a function in mode none."""
+    if entry.lowered is None:
+        return ()
+    params = {param.name: param for param in merged.params}
+    made = []
+    for argument in entry.lowered.arguments:
+        values: tuple[Any, ...] = ()
+        if isinstance(params.get(argument.name), ChoiceParam):
+            values = merged.values[argument.name]
+        elif argument.name not in params:
+            values = (merged.constants[argument.name],)
+        made.append(
+            SchemaArgument(
+                argument.name,
+                argument.type,
+                tuple(_carried(argument, value) for value in values),
+                fixed=argument.name not in params,
+                keyword_only=argument.keyword_only,
+                default=() if argument.default is MISSING else (_flat(argument.default),),
+            )
+        )
+    return tuple(made)
+
+
+def backward_schema(
+    entry: Entry,
+    choices: Mapping[str, tuple[Any, ...]],
+    params: Sequence[Param],
+    optional: Sequence[bool],
+) -> tuple[str, tuple[SchemaArgument, ...], tuple[str, ...]]:
+    """Schema, arguments and returns of an op's backward, from the parameters of its C function.
+
+    `choices` has their values; `optional` are its outputs, true where some calls do not
+    have one.
+    """
+    known = {argument.name: argument for argument in entry.flat().arguments}
+    arguments = []
+    for param in params:
+        if isinstance(param, TensorParam):
+            made = SchemaArgument(param.name, "Tensor?" if param.optional else "Tensor")
+        else:
+            argument, values = known[param.name], choices.get(param.name, ())
+            carried = tuple(_carried(argument, value) for value in values)
+            made = SchemaArgument(param.name, argument.type, carried)
+        arguments.append(made)
+    returns = tuple("Tensor?" if may_be_none else "Tensor" for may_be_none in optional)
+    listed = ", ".join(f"{argument.type} {argument.name}" for argument in arguments)
+    given = returns[0] if len(returns) == 1 else f"({', '.join(returns)})"
+    return f"{entry.name}_backward({listed}) -> {given}", tuple(arguments), returns
+
+
+def _carried(argument: FlatArgument, value: Any) -> Flat:
+    """The schema's value for one of the user's: `Rounding.UP` -> "up"."""
+    codec = argument.leaf.codec if argument.leaf is not None else None
+    return _flat(value if codec is None or value is None else codec.encode(value))
+
+
+def _flat(value: Any) -> Flat:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return ("list", *(_flat(item) for item in value))
+    # A dtype, a layout, a memory format or a device.
+    return (type(value).__name__, str(value).removeprefix("torch."))

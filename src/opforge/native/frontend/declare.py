@@ -7,26 +7,49 @@ is neither read nor run.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
-from ...errors import (
-    BadDeclaration,
-    OpforgeError,
-    WrongArgument,
-)
-from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_name
+import torch
+
+from ...errors import BadDeclaration, BadOption, BadSignature, OpforgeError, WrongArgument
+from ...model import MISSING, Leaf, Lowered, Node, Record, fits_int64, leaves_of, lowered_name
+from ...notebook import counted
 from ...registry import Entry, registry, running_pass
-from .c_parameters import check_together
-from .declaration import Declaration, LeafDeclaration, Nothing, Scalars, Tensors, choices
-from .dims import names_of, read_bounds, shared_lengths
-from .returns import read_returns
-from .specs import SPECS
-from .store import Alternatives, declarations_of, keep_declarations
-from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
+from ..ir.dtypes import DTYPES, named
+from ..ir.wording import one_of, spell
+from .declaration import (
+    SPECS,
+    Alternatives,
+    Choices,
+    ChoiceSpec,
+    Declaration,
+    LeafDeclaration,
+    Nothing,
+    OptionalSpec,
+    Scalars,
+    ScalarSpec,
+    Tensors,
+    TensorSpec,
+    choices,
+    declarations_of,
+    keep_declarations,
+)
+from .dims import (
+    Part,
+    Rest,
+    Shared,
+    did_you_mean,
+    names_of,
+    parse,
+    read_bounds,
+    read_ranks,
+    shared_lengths,
+)
+from .expand import check_together
 
 
 def declare(
@@ -118,8 +141,8 @@ def _read(
     # A name that the schema has, too, is the schema's.
     renamed = {p.name: p.node.path for p in parameters if p.name not in reader.nodes}
     specs = _by_schema(specs, renamed)
+    # Words of `declare` that are the op's parameters, too; dims may still be a table of bounds.
     if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
-        # The op has a parameter called dims, and this is not a table of bounds.
         specs, dims = {**specs, "dims": dims}, None
     if returns is not None and "returns" in reader.nodes:
         specs, returns = {**specs, "returns": returns}, None
@@ -132,7 +155,7 @@ def _read(
             fix="backward=True, backward=False, or leave it out",
         )
     reader.take(specs)
-    for parameter in lowered.signature.parameters:
+    for parameter in parameters:
         reader.read(parameter.node, parameter.default)
     reader.refuse_missing()
     leaves = reader.leaves
@@ -158,18 +181,21 @@ def _read(
 
 def _by_schema(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
     """With the names of `schema=`, which C has too, where the function's were given."""
-    made: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for name, value in given.items():
-        own = renamed.get(name, name)
-        if own in made:
-            raise WrongArgument(
-                "declared twice in one call",
-                parameter=own,
-                found=f"{made[own]!r} and {value!r}",
-                fix="keep one of them",
-            )
-        made[own] = value
-    return made
+        _set_once(own, renamed.get(name, name), value)
+    return own
+
+
+def _set_once(table: dict[str, Any], name: str, value: Any, path: str = "") -> None:
+    if name in table:
+        raise WrongArgument(
+            "declared twice in one call",
+            parameter=path or name,
+            found=f"{table[name]!r} and {value!r}",
+            fix="keep one of them",
+        )
+    table[name] = value
 
 
 def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
@@ -246,23 +272,13 @@ class _Reader:
                 return
             if value is not None or not node.optional:
                 raise _not_fields(node, value)
-        if name in self.given:
-            raise WrongArgument(
-                "declared twice in one call",
-                parameter=node.path,
-                found=f"{self.given[name]!r} and {value!r}",
-                fix="keep one of them",
-            )
-        self.given[name] = value
+        _set_once(self.given, name, value, node.path)
 
     def _unknown(self, name: str, known: list[str], record: Record | None = None) -> OpforgeError:
-        close = difflib.get_close_matches(name.rpartition(".")[2], known, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        what = f"has no parameter {name!r}" if record is None else f"has no field {name!r}"
-        return WrongArgument(
-            f"the op {what}",
-            fix=f"{hint}it has {', '.join(known) or 'none'}",
-        )
+        what = "parameter" if record is None else "field"
+        hint = did_you_mean(name.rpartition(".")[2], known)
+        fix = f"{hint}it has {', '.join(known) or 'none'}"
+        return WrongArgument(f"the op has no {what} {name!r}", fix=fix)
 
     def read(self, node: Node, default: Any) -> None:
         if isinstance(node, Leaf):
@@ -373,3 +389,379 @@ def _not_fields(node: Record, value: Any) -> WrongArgument:
         found=repr(value),
         fix=fix,
     )
+
+
+# `returns=`: what is said of an op's outputs.
+
+_EXAMPLE = "native.tensor('m n', dtype='fp16', layout='strided')"
+
+
+def read_returns(
+    lowered: Lowered, given: Any, variables: Mapping[str, tuple[str, ...]], shared: Sequence[str]
+) -> tuple[Tensors | None, ...]:
+    """One entry per output, None where nothing is said; empty if nothing is said of any.
+
+    `shared` are the `*s` of the parameters.
+    """
+    if given is None:
+        return ()
+    # Under the names that the user writes here.
+    several = len(lowered.returns) > 1
+    leaves = [
+        replace(leaf, path=f"returns[{i}]" if several else "returns")
+        for i, leaf in enumerate(lowered.returns)
+    ]
+    listed = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(listed) != len(leaves):
+        raise WrongArgument(
+            f"returns= describes {len(listed)}, and the op has {counted(len(leaves), 'output')}",
+            found=repr(given),
+            fix=_fix(leaves),
+        )
+    return tuple(
+        None if spec is None else _output(leaf, spec, variables, shared, leaves)
+        for leaf, spec in zip(leaves, listed, strict=True)
+    )
+
+
+def _fix(leaves: Sequence[Leaf]) -> str:
+    if not leaves:
+        return "leave returns= out"
+    if len(leaves) == 1:
+        return f"returns={_EXAMPLE}"
+    rest = ", ".join(["None"] * (len(leaves) - 1))
+    return f"returns=({_EXAMPLE}, {rest}), with None for an output that is as the body makes it"
+
+
+def _output(
+    leaf: Leaf,
+    spec: Any,
+    variables: Mapping[str, tuple[str, ...]],
+    shared: Sequence[str],
+    leaves: Sequence[Leaf],
+) -> Tensors:
+    if not isinstance(spec, TensorSpec):
+        raise WrongArgument(
+            "an output is declared with native.tensor",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix=_fix(leaves),
+        )
+    # First what an output cannot have: `fit` would advise it as for a parameter.
+    _refuse_unknown(leaf, spec, parse(spec.dims, leaf.path), shared)
+    if spec.ranks is not None or spec.broadcast:
+        raise _decided(leaf, spec)
+    declared = fit(leaf, spec, variables)
+    assert isinstance(declared, Tensors)
+    if len(declared.dtypes) > 1 and not declared.variable:
+        raise _decided(leaf, spec)
+    return declared
+
+
+def _decided(leaf: Leaf, spec: TensorSpec) -> WrongArgument:
+    return WrongArgument(
+        "the parameters decide the dtype, the ranks and the broadcast shape of an output",
+        parameter=leaf.path,
+        found=repr(spec),
+        fix="one dtype or a type variable, and neither ranks= nor broadcast=",
+    )
+
+
+def _refuse_unknown(
+    leaf: Leaf, spec: TensorSpec, parts: Sequence[Part], shared: Sequence[str]
+) -> None:
+    for part in parts:
+        if isinstance(part, Rest):
+            what = 'an output cannot have "...", which is one parameter\'s own'
+            fix = 'write "*s" there and here; '
+            fix += "a name that no parameter has stands for a size that the body computes"
+        elif isinstance(part, Shared) and part.name not in shared:
+            what = f"no parameter has {part}"
+            fix = "use the *s of a parameter, or name the sizes"
+        else:
+            continue
+        raise BadDeclaration(what, parameter=leaf.path, found=repr(spec), fix=fix)
+
+
+# What was declared for a parameter, checked against the parameter's type.
+
+
+_INTS = tuple(d.name for d in DTYPES.values() if d.code in {0, 1})
+_FLOATS = ("fp16", "bf16", "fp32", "fp64")
+# Schema types, by the names that annotations and torch's parser use.
+_NUMBERS = {
+    "SymInt": _INTS,
+    "int": _INTS,
+    "float": _FLOATS,
+    "Scalar": (*_FLOATS, *_INTS),
+    "number": (*_FLOATS, *_INTS),
+}
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "SymInt": (int,),
+    "int": (int,),
+    "float": (float, int),
+    "Scalar": (int, float),
+    "number": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+    "Device": (torch.device, str),
+    "Layout": (torch.layout,),
+    "MemoryFormat": (torch.memory_format,),
+}
+_WORDS = {
+    "SymInt": "int", "ScalarType": "torch.dtype", "Scalar": "number", "Device": "torch.device",
+}  # fmt: skip
+_EXAMPLES = {
+    **dict.fromkeys(("float", "Scalar", "number"), "native.scalar('fp32')"),
+    **dict.fromkeys(("SymInt", "int"), "native.scalar('i64')"),
+    "bool": "native.scalar('bool')",
+    "str": "native.choice('one', 'other'), since C gets a number per value",
+    "ScalarType": "native.choice(torch.float16, torch.float32)",
+}
+
+
+def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> LeafDeclaration:
+    """What a spec, or a plain value that fixes the leaf, means for it."""
+    if isinstance(given, (TensorSpec, OptionalSpec)):
+        return _tensors(leaf, given, variables)
+    if leaf.is_tensor and leaf.container and given is not None:
+        raise no_list(leaf, repr(given))
+    if isinstance(given, ScalarSpec):
+        return _scalars(leaf, given)
+    if isinstance(given, ChoiceSpec):
+        return _choices(leaf, given)
+    if leaf.is_tensor and given is not None:
+        raise _bad_spec(leaf, given, "a tensor parameter is declared with native.tensor")
+    return choices([check_value(leaf, given)])
+
+
+def _bad_spec(leaf: Leaf, given: Any, what: str, fix: str | None = None) -> WrongArgument:
+    return WrongArgument(what, parameter=leaf.path, found=repr(given), fix=fix or example(leaf))
+
+
+def _tensors(
+    leaf: Leaf, given: TensorSpec | OptionalSpec, variables: Mapping[str, tuple[str, ...]]
+) -> Tensors:
+    optional = isinstance(given, OptionalSpec)
+    spec = given.inner if isinstance(given, OptionalSpec) else given
+    if not isinstance(spec, TensorSpec):
+        fix = "native.optional(native.tensor(...)); for other values native.choice(None, ...)"
+        raise _bad_spec(leaf, given, "native.optional takes a tensor", fix)
+    if not leaf.is_tensor:
+        raise _bad_spec(leaf, given, f"a tensor is declared for a parameter of type {word(leaf)}")
+    if leaf.container:
+        raise no_list(leaf, repr(given))
+    if optional and not leaf.optional:
+        fix = f"{leaf.path}: Tensor | None in the op, or {spec!r} without native.optional"
+        what = "declared as optional, but the op's annotation has no None"
+        raise _bad_spec(leaf, given, what, fix)
+    if spec.layout not in {"contiguous", "strided"}:
+        raise WrongArgument(
+            f"layout {spec.layout!r} is unknown",
+            parameter=leaf.path,
+            fix="layout='contiguous' (compact, the default) or layout='strided' (any strides)",
+        )
+    parts = parse(spec.dims, leaf.path)
+    variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
+    ranks = read_ranks(parts, spec.ranks, leaf.path)
+    broadcast = _reads_broadcast(leaf, spec, parts)
+    return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional, broadcast)
+
+
+def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> bool:
+    if not isinstance(spec.broadcast, bool):
+        raise WrongArgument(
+            "broadcast is True or False", parameter=leaf.path, found=f"broadcast={spec.broadcast!r}"
+        )
+    whole = len(parts) == 1 and isinstance(parts[0], Shared)
+    if spec.broadcast and not (whole and spec.layout == "strided"):
+        what = 'only a strided tensor with dims "*s" can be broadcast'
+        fix = 'native.tensor("*s", ..., layout="strided", broadcast=True)'
+        raise _bad_spec(leaf, spec, what, fix)
+    return spec.broadcast
+
+
+def no_list(leaf: Leaf, found: str | None = None) -> BadSignature:
+    return BadSignature(
+        f"a {leaf.container} of tensors has no place in a C function",
+        parameter=leaf.path,
+        found=found,
+        fix="list the tensors one by one in the op's signature, or in a dataclass or a tuple of "
+        "fixed length; a parameter with a default can be left out and is fixed at the default",
+    )
+
+
+def read_dtypes(
+    given: Any, parameter: str | None, variables: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """`"T"` -> ("T", its types), `("fp16", "float32")` -> ("", ("fp16", "fp32"))."""
+    if isinstance(given, str) and is_variable(given):
+        if variables is None or given not in variables:
+            raise BadDeclaration(
+                f"type variable {given!r} has no types",
+                parameter=parameter,
+                fix=f'give declare {given}=("fp16", "bf16") beside the parameters; a letter that '
+                "names a parameter of the op cannot be a type variable",
+            )
+        return given, variables[given]
+    listed = given if isinstance(given, (list, tuple)) else (given,)
+    if not listed or None in listed:
+        raise BadDeclaration("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
+    return "", tuple(dict.fromkeys(_dtype(g, parameter) for g in listed))
+
+
+def is_variable(name: str) -> bool:
+    return len(name) == 1 and name.isalpha()
+
+
+# i1 is another name for bool.
+_THE_DTYPES = f"the dtypes are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
+_DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THE_DTYPES}"
+
+
+def _dtype(given: Any, parameter: str | None) -> str:
+    known = named(given) if isinstance(given, str) else None
+    # torch also has aliases, such as "half" and "double".
+    torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
+    if known is None and isinstance(torchs, torch.dtype):
+        name = str(torchs).removeprefix("torch.")
+        known = named(name)
+        if known is None:
+            raise BadDeclaration(
+                f"{name!r} is a torch dtype that Triton cannot store",
+                parameter=parameter,
+                fix=_THE_DTYPES
+                + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
+            )
+    if known is not None:
+        return known.name
+    hint = did_you_mean(str(given), [*DTYPES, "bool"])
+    what = f"{given!r} is not an element type"
+    raise BadDeclaration(what, parameter=parameter, fix=f"{hint}{_THE_DTYPES}")
+
+
+def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
+    # A string, an enum or a dtype has no C scalar, and a bool is a choice of two.
+    base = "" if leaf.container or leaf.codec is not None else leaf.base
+    if base == "bool" and (spec.type is None or _dtype(spec.type, leaf.path) == "i1"):
+        return choices([False, True], asked=True)
+    if base not in _NUMBERS:
+        raise _bad_spec(leaf, spec, f"a scalar is declared for a parameter of type {word(leaf)}")
+    if spec.type is None:
+        return Scalars("i64" if base in {"SymInt", "int"} else "fp32")
+    dtype = _dtype(spec.type, leaf.path)
+    if dtype not in _NUMBERS[leaf.base]:
+        what = f"type {dtype} is declared for a parameter of type {word(leaf)}"
+        if dtype.startswith("fp8"):
+            what = f"{dtype} exists only in memory; C has no scalar of that type"
+        raise _bad_spec(leaf, spec, what, f"native.scalar of {one_of(_NUMBERS[leaf.base])}")
+    return Scalars(dtype)
+
+
+def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
+    if leaf.is_tensor:
+        raise _bad_spec(leaf, spec, "native.choice is not for tensors")
+    if not spec.values:
+        raise WrongArgument("native.choice has no values", parameter=leaf.path, fix=example(leaf))
+    return choices([check_value(leaf, v) for v in spec.values], asked=True)
+
+
+def check_value(leaf: Leaf, value: Any) -> Any:
+    """A value as the body sees it: an enum's member for its value, a float for an int."""
+    if value is None:
+        if leaf.optional:
+            return None
+        raise _wrong_value(leaf, value)
+    if not leaf.container:
+        return _check_one(leaf, value)
+    if not isinstance(value, (list, tuple)):
+        raise _wrong_value(leaf, value)
+    return tuple(
+        None if v is None and leaf.element_optional else _check_one(leaf, v) for v in value
+    )
+
+
+def as_seen(leaf: Leaf, default: Any) -> Any:
+    """A default as the body sees it; it was validated at decoration."""
+    if default is None or (leaf.codec is None and not leaf.container):
+        return default
+    listed = default if leaf.container else [default]
+    seen = [v if v is None or leaf.codec is None else _check_member(leaf, v) for v in listed]
+    return tuple(seen) if leaf.container else seen[0]
+
+
+def _check_one(leaf: Leaf, value: Any) -> Any:
+    if isinstance(value, SPECS):
+        raise WrongArgument(
+            "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
+        )
+    text = value.value if isinstance(value, Enum) else value
+    # C ends a text at NUL, and would take another text for it; a lone surrogate is in no UTF-8.
+    if isinstance(text, str) and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+        what = "a text with a NUL character or a lone surrogate cannot be a value in C"
+        fix = "leave the value out, or give it another text in the op"
+        raise WrongArgument(what, parameter=leaf.path, found=repr(value), fix=fix)
+    if leaf.codec is not None:
+        return _check_member(leaf, value)
+    kinds = _TYPES.get(leaf.base, ())
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise _wrong_value(leaf, value)
+    if leaf.base == "Device":
+        return torch.device(value)
+    if leaf.base == "float":
+        return float(value)
+    if isinstance(value, int) and not fits_int64(value):
+        raise _wrong_value(leaf, value)
+    return value
+
+
+def _check_member(leaf: Leaf, value: Any) -> Any:
+    codec = leaf.codec
+    assert codec is not None
+    by_value = codec.cls is not None and not isinstance(value, codec.cls)
+    for known in codec.values:
+        meant = known.value if by_value else known
+        if type(meant) is type(value) and meant == value:
+            return known
+    raise BadOption(
+        f"{spell(value)} is not one of the parameter's values",
+        parameter=leaf.path,
+        fix=f"one of {', '.join(map(spell, codec.values))}",
+    )
+
+
+def _wrong_value(leaf: Leaf, value: Any) -> WrongArgument:
+    fix = example(leaf)
+    if value is None:
+        fix = f"annotate it as {word(leaf)} | None in the op, or {fix}"
+    return WrongArgument(
+        f"{value!r} is not a {word(leaf)}",
+        parameter=leaf.path,
+        found=f"a value of type {type(value).__name__}",
+        fix=fix,
+    )
+
+
+def word(leaf: Leaf) -> str:
+    """A leaf's type as its annotation has it."""
+    base = _WORDS.get(leaf.base, leaf.base)
+    if leaf.codec is not None:
+        cls = leaf.codec.cls
+        base = (
+            f"Literal[{', '.join(map(repr, leaf.codec.values))}]" if cls is None else cls.__name__
+        )
+    return f"{leaf.container}[{base}]" if leaf.container else base
+
+
+def example(leaf: Leaf) -> str:
+    """How a leaf of this type is declared."""
+    name = leaf.name
+    if leaf.is_tensor:
+        wrapped = "native.tensor('m n', dtype='fp16')"
+        return f"{name}={f'native.optional({wrapped})' if leaf.optional else wrapped}"
+    if leaf.codec is not None:
+        return f"{name}=native.choice({', '.join(map(spell, leaf.codec.values))})"
+    if leaf.container:
+        return f"{name}=native.choice(({'0.5, 2.0' if leaf.base == 'float' else '1, 2'}))"
+    return f"{name}={_EXAMPLES.get(leaf.base, 'a value, which fixes it')}"

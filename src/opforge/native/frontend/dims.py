@@ -226,11 +226,8 @@ def read_bounds(
 ) -> tuple[dict[str, int], dict[str, Bound]]:
     """`dims={...}` -> the sizes that it fixes, and the bounds of other sizes and scalars."""
     if not isinstance(dims, Mapping):
-        raise BadDeclaration(
-            "dims= maps size names to bounds",
-            found=repr(dims),
-            fix='dims={"hidden": (1, 8192)}',
-        )
+        fix = 'dims={"hidden": (1, 8192)}'
+        raise BadDeclaration("dims= maps size names to bounds", found=repr(dims), fix=fix)
     fixed: dict[str, int] = {}
     bounds: dict[str, Bound] = {}
     known, numbers = list(sizes), list(scalars)
@@ -248,49 +245,45 @@ def read_bounds(
 
 
 def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
-    lowest = None if negative else 0
-    ends = given if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
-    if any(isinstance(v, int) and not -_LARGEST - 1 <= v <= _LARGEST for v in ends):
+    listed = isinstance(given, (tuple, list, set, frozenset, range))
+    ends = list(given) if listed else [given]
+    # An open upper end is None.
+    is_range = isinstance(given, tuple)
+    whole = ends[:-1] if is_range and ends and ends[-1] is None else ends
+    if not whole or not all(isinstance(v, int) and not isinstance(v, bool) for v in whole):
+        raise _bad_bound(name, given, "it is not a bound")
+    if not all(-_LARGEST - 1 <= v <= _LARGEST for v in whole):
         raise _bad_bound(name, given, "sizes and integers have 64 bits; None means no upper end")
-    if _whole(given, lowest):
+    if not negative and min(whole) < 0:
+        raise _bad_bound(name, given, "a size is not negative")
+    if not listed:
         return int(given)
-    if isinstance(given, tuple):
-        return _range(name, given, lowest)
-    if isinstance(given, (list, set, frozenset, range)) and given:
-        values = sorted(set(given)) if all(_whole(v, lowest) for v in given) else []
-        if values:
-            return Bound(name, values[0], values[-1], tuple(values))
-    raise _bad_bound(name, given, "it is not a bound")
-
-
-def _range(name: str, given: tuple[Any, ...], lowest: int | None) -> Bound:
-    if len(given) != 2:
-        raise _bad_bound(name, given, f"a range has two ends, not {len(given)}")
-    low, high = given
-    if not _whole(low, lowest) or not (high is None or _whole(high, lowest)):
-        raise _bad_bound(name, given, "the ends of a range are sizes")
+    if not is_range:
+        values = sorted(set(ends))
+        return Bound(name, values[0], values[-1], tuple(values))
+    if len(ends) != 2:
+        raise _bad_bound(name, given, f"a range has two ends, not {len(ends)}")
+    low, high = ends
     if high is not None and low > high:
         raise _bad_bound(name, given, f"the range is empty: {low} is above {high}")
     return Bound(name, low, high)
-
-
-def _whole(value: Any, lowest: int | None) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
-    return lowest is None or value >= lowest
 
 
 def _bad_bound(name: str, given: Any, what: str) -> BadDeclaration:
     return BadDeclaration(
         f"dims={{{name!r}: {given!r}}}: {what}",
         fix=f"dims={{{name!r}: (1, 8192)}} for a range, [64, 128] for only these sizes, "
-        "64 for a single size; sizes are not negative",
+        "64 for a single size",
     )
 
 
-def _unused(name: str, known: Sequence[str]) -> BadDeclaration:
+def did_you_mean(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _unused(name: str, known: Sequence[str]) -> BadDeclaration:
+    hint = did_you_mean(name, known)
     there = f"the names are {', '.join(known)}" if known else "no parameter names a size"
     return BadDeclaration(
         f"dims= bounds {name!r}, but no parameter's dims have that name",

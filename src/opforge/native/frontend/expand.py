@@ -8,21 +8,24 @@ silu, x=native.tensor("...", dtype=("fp16", "fp32"), ranks=(1, 2)):
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import NotFound, OpforgeError
-from ...model import Leaf, Node, Signature, lowered_name
+from ...errors import BadDeclaration, NotFound, OpforgeError
+from ...model import Leaf, Lowered, Node, Signature, lowered_name
 from ...registry import Entry, registry
 from ..ir.cases import Bound, Case, TensorCase
 from ..ir.expr import Var, variables
 from ..ir.interface import Param, TensorParam
 from ..ir.wording import spell
 from .c_parameters import Merged, loose_lengths, merge, output_names
-from .declaration import Choices, Declaration, Scalars, Tensors
+from .declaration import Choices, Declaration, Scalars, Tensors, declarations_of
 from .dims import shape
-from .store import declarations_of
+
+# Each case is traced and compiled on its own; more than this would take a day to build.
+MAX_CASES = 4096
 
 
 @dataclass(frozen=True)
@@ -104,20 +107,46 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     )
 
 
+def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> None:
+    """Refuse declarations that no C function could serve."""
+    merged = merge(lowered, declarations)
+    output_names(lowered, merged.params)
+    every = [_axes(declaration, merged) for declaration in declarations]
+    total = sum(math.prod(map(len, axes.values())) for axes in every)
+    if total > MAX_CASES:
+        factors = {name: len(options) for name, options in every[-1].items() if len(options) > 1}
+        largest = max(factors, key=lambda name: factors[name])
+        listed = ", ".join(f"{name}: {count}" for name, count in factors.items())
+        raise BadDeclaration(
+            f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
+            "is traced and compiled by itself",
+            found=f"{listed}; these multiply",
+            fix=f"declare fewer values for {largest}; several declare calls, each with the "
+            "combinations you need, add up instead of multiplying; a type variable ties "
+            "the dtypes of parameters together",
+        )
+
+
 # One choice for one axis: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
 _Chosen = dict[str, Any]
 
 
-def _cases(declaration: Declaration, merged: Merged, outputs: tuple[str, ...]) -> Iterator[Case]:
+def _axes(declaration: Declaration, merged: Merged) -> dict[str, list[Any]]:
+    """What multiplies into cases: the options of each type variable, `*s`, tensor and choice."""
     axes: dict[str, list[Any]] = {letter: list(types) for letter, types in declaration.types}
     axes |= {f"*{name}": list(lengths) for name, lengths in declaration.lengths}
-    optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
     for name, leaf in declaration.leaves:
         if isinstance(leaf, Tensors):
             axes[name] = _options(leaf, declaration)
         elif isinstance(leaf, Choices) and name in merged.values:
             written = [spell(value) for value in merged.values[name]]
             axes[name] = [written.index(text) for text in leaf.written]
+    return axes
+
+
+def _cases(declaration: Declaration, merged: Merged, outputs: tuple[str, ...]) -> Iterator[Case]:
+    axes = _axes(declaration, merged)
+    optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         case = _case(declaration, merged, optionals, chosen)

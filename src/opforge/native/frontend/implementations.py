@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...errors import BadDeclaration, BadSignature, OpforgeError
+from ...errors import BadDeclaration, BadSignature, NotFound, OpforgeError
 from ...model import FlatArgument, Lowered
 from ...notebook import counted
+from ...registration.dependence import op_fingerprint
 from ...registry import Entry, registry
-from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
-from .alternatives import operator_of, refuse_left_out
 from .c_parameters import Merged, merge
+from .declaration import Alternatives, alternatives_of, declarations_of, keep_alternatives
 from .declare import caller, is_reloaded, located
-from .store import Alternatives, alternatives_of, declarations_of, keep_alternatives
 
 _FIX = (
     "give the functions the same parameters, in the same order and of the same kinds, "
@@ -31,66 +31,140 @@ def implementations(op: Any, /, *ops: Any) -> None:
     """
     place = caller()
     with located(op, place) as entry:
-        listed = tuple(registry.get(each) for each in ops)
-        given = Alternatives(listed, **place)
+        parts = tuple(registry.get(each) for each in ops)
+        listed = Alternatives(parts, **place)
         with registry.lock:
-            _check_list(entry, given)
-            refuse_left_out(entry, given)
-            _check_signatures(entry, listed)
-            if all(declarations_of(each) for each in listed):
-                join(entry, listed)
-            keep_alternatives(entry, given)
+            _check_list(entry, listed)
+            _refuse_left_out(entry, listed)
+            _check_signatures(entry, parts)
+            if all(declarations_of(part) for part in parts):
+                join(entry, parts)
+            keep_alternatives(entry, listed)
+
+
+def operator_of(entry: Entry) -> Entry | None:
+    """The operator that this op helps implement; None if it is an operator itself."""
+    for other in registry:
+        listed = alternatives_of(other)
+        if other.name != entry.name and listed is not None and entry.name in listed.names:
+            return other
+    return None
+
+
+def operators(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that are operators themselves rather than implementations of another."""
+    above = {entry: operator_of(entry) for entry in entries}
+    names = {entry.name for entry in above}
+    return [entry for entry, other in above.items() if other is None or other.name not in names]
+
+
+def implementing(entry: Entry) -> tuple[Entry, ...]:
+    """The ops that implement an operator, in order; the operator alone if none were listed."""
+    listed = alternatives_of(entry)
+    if listed is None:
+        return (entry,)
+    parts = tuple(_current(entry, each, listed) for each in listed.entries)
+    _refuse_left_out(entry, listed)
+    return parts
+
+
+def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
+    """Every implementation needs a declaration."""
+    for part in parts:
+        if not declarations_of(part):
+            raise NotFound(
+                f"it should implement {entry.name} ({entry.location}) but has no native.declare",
+                fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or remove "
+                "it from native.implementations",
+                op=part.name,
+                location=part.location,
+            )
 
 
 def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
     """The parameters of the one C function; refuses declarations that disagree on them."""
     _check_signatures(operator, parts)
-    merged = [_merged(part) for part in parts]
-    for argument in parts[0].flat().arguments:
-        _check_forms(operator, argument, list(zip(parts, merged, strict=True)))
-    together = [d for part in parts for d in declarations_of(part)]
-    return merge(parts[0].flat(), together)
-
-
-def _merged(part: Entry) -> Merged:
     try:
-        return merge(part.flat(), declarations_of(part))
+        return merge(parts[0].flat(), [d for part in parts for d in declarations_of(part)])
     except OpforgeError as error:
-        raise error.locate(part.name, part.location) from error.__cause__
+        raise error.locate(operator.name, operator.location) from error.__cause__
 
 
-def _check_list(entry: Entry, given: Alternatives) -> None:
-    names = given.names
-    for name in names:
-        if names.count(name) > 1:
-            raise BadDeclaration(f"{name} is listed twice", fix="name each op once")
-    if not names:
+def source_hash(entry: Entry) -> str:
+    """The hash of the registered source, the same at build time and at load time."""
+    hashes = [part_hash(part) for part in implementing(entry)]
+    return hashes[0] if len(hashes) == 1 else _together(hashes)
+
+
+def part_hash(part: Entry) -> str:
+    """The hash of one op alone."""
+    return op_fingerprint(part.fn, part.describe().kernels)
+
+
+def backward_hash(entry: Entry) -> str:
+    """The hash of an op's declared backward, and of what saves for it."""
+    definition, kernels = entry.registration.definition, entry.describe().backward_kernels
+    functions = (definition.backward, definition.setup_context)
+    return _together([op_fingerprint(fn, kernels) for fn in functions if fn is not None])
+
+
+def _together(hashes: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _refuse_left_out(entry: Entry, listed: Alternatives) -> None:
+    """An operator with declarations of its own must be in its own list."""
+    own = declarations_of(entry)
+    if own and entry.name not in listed.names:
         raise BadDeclaration(
-            "no implementation is listed",
+            "it has a native.declare of its own but is not in its list of implementations",
+            found=f"native.declare at {own[0].location}; "
+            f"{', '.join(listed.names)} at {listed.location}",
+            fix=f"add it to the list, in order: native.implementations({entry.own_name}, "
+            f"..., {entry.own_name}), or remove its native.declare",
+            op=entry.name,
+            location=entry.location,
+        )
+
+
+def _current(operator: Entry, entry: Entry, listed: Alternatives) -> Entry:
+    """The current definition; its module may have been reloaded."""
+    current = registry.find(entry.handle if entry.overload is None else entry.name)
+    if current is None:
+        raise BadDeclaration(
+            f"{entry.name} ({entry.location}), which implements it, is not an op any more",
+            found=f"native.implementations at {listed.location}",
+            fix="call native.implementations again with ops that still exist",
+            op=operator.name,
+            location=operator.location,
+        )
+    return current
+
+
+def _check_list(entry: Entry, listed: Alternatives) -> None:
+    names = listed.names
+    if not names or len({*names}) < len(names):
+        raise BadDeclaration(
+            "an op is listed twice" if names else "no implementation is listed",
+            found=", ".join(names) or None,
             fix="native.implementations(add, fast_add, add): the operator, then its "
-            "implementations in the order in which they are tried",
+            "implementations in the order in which they are tried, each once",
         )
     old = alternatives_of(entry)
-    if old is not None and old.names != names and not is_reloaded(old, given):
+    if old is not None and old.names != names and not is_reloaded(old, listed):
         raise BadDeclaration(
             "a different list of its implementations exists already",
             found=f"{', '.join(old.names)} at {old.location}",
             fix="list them all in one native.implementations call",
         )
-    above = operator_of(entry)
-    if above is not None:
-        raise BadDeclaration(
-            f"it implements {above.name} itself",
-            found=_listed_at(above),
-            fix=f"list all of them for {above.name}",
-        )
-    for part in given.entries:
-        other = operator_of(part)
-        if other is not None and other.name != entry.name:
+    for part in (entry, *listed.entries):
+        above = operator_of(part)
+        if above is not None and above.name != entry.name:
             raise BadDeclaration(
-                f"{part.name} implements {other.name} already",
-                found=_listed_at(other),
-                fix="an op implements one operator; write a second op that calls the same function",
+                f"{part.name} implements {above.name} already",
+                found=_listed_at(above),
+                fix=f"an op implements one operator: list all of them for {above.name}, or write "
+                "a second op that calls the same function",
             )
         if alternatives_of(part) is not None and part.name != entry.name:
             raise BadDeclaration(
@@ -109,23 +183,19 @@ def _check_signatures(operator: Entry, parts: Sequence[Entry]) -> None:
     """Names, order, what is a tensor, what is written to, and the number of outputs."""
     wanted = operator.flat()
     for part in parts:
-        found = part.flat()
-        for one, other in zip(wanted.arguments, found.arguments, strict=False):
+        flat = part.flat()
+        for one, other in zip(wanted.arguments, flat.arguments, strict=False):
             difference = _difference(one, other)
             if difference:
                 raise _different(operator, part, difference, one.path)
-        count, others = len(wanted.arguments), len(found.arguments)
+        count, others = len(wanted.arguments), len(flat.arguments)
         if count != others:
-            longer, name = (wanted, part.name) if count > others else (found, operator.name)
+            longer, name = (wanted, part.name) if count > others else (flat, operator.name)
             extra = longer.arguments[min(count, others)].path
-            shown = f"{name} has no such parameter"
-            raise _different(operator, part, shown, extra)
-        if len(wanted.returns) != len(found.returns):
-            raise _different(
-                operator,
-                part,
-                f"{operator.name} has {_outputs(wanted)}, and {part.name} {_outputs(found)}",
-            )
+            raise _different(operator, part, f"{name} has no such parameter", extra)
+        if len(wanted.returns) != len(flat.returns):
+            both = f"{operator.name} has {_outputs(wanted)}, and {part.name} {_outputs(flat)}"
+            raise _different(operator, part, both)
 
 
 def _difference(one: FlatArgument, other: FlatArgument) -> str:
@@ -153,42 +223,3 @@ def _different(
         op=operator.name,
         location=operator.location,
     )
-
-
-def _check_forms(
-    operator: Entry, argument: FlatArgument, parts: Sequence[tuple[Entry, Merged]]
-) -> None:
-    """A scalar has the same C type in all implementations; the values of choices add up, and so do
-    optional tensors.
-    """
-    forms = [(part, _form(argument.name, merged)) for part, merged in parts]
-    scalar = next(((p, form) for p, form in forms if form.startswith("native.scalar")), None)
-    other = next(((p, form) for p, form in forms if scalar and form != scalar[1]), None)
-    if scalar is None or other is None:
-        return
-    both = (scalar, other)
-    named = " and ".join(f"{part.name} ({part.location})" for part, _ in both)
-    raise BadSignature(
-        f"declarations of {named}, which implement it, give this parameter different C types",
-        parameter=argument.path,
-        found="; ".join(f"{form} at {_declared_at(part)}" for part, form in both),
-        fix="declare it the same way for both; a parameter that is left out has its "
-        "default for its only value",
-        op=operator.name,
-        location=operator.location,
-    )
-
-
-def _declared_at(entry: Entry) -> str:
-    return ", ".join(declaration.location for declaration in declarations_of(entry))
-
-
-def _form(name: str, merged: Merged) -> str:
-    param: Param | None = next((p for p in merged.params if p.name == name), None)
-    if isinstance(param, ScalarParam):
-        return f"native.scalar({param.dtype!r})"
-    if isinstance(param, ChoiceParam):
-        return f"native.choice({', '.join(param.values)})"
-    if isinstance(param, TensorParam):
-        return "native.tensor(...)"
-    return f"fixed at {merged.constants[name]!r}"
