@@ -189,6 +189,10 @@ class FlatArgument:
         return self.leaf is not None and self.leaf.is_tensor
 
     @property
+    def is_optional(self) -> bool:
+        return self.type.endswith("?")
+
+    @property
     def is_tensor_list(self) -> bool:
         return self.leaf is not None and self.leaf.is_tensor and bool(self.leaf.container)
 

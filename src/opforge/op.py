@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -13,7 +14,7 @@ import pathlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -24,7 +25,14 @@ from .after_triton import after_import
 from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
 from .analysis.signature import parameter_kinds, read_schema, read_signature, user_scope
-from .errors import BadDeclaration, BadOption, BadSignature, OpforgeError, WrongArgument
+from .errors import (
+    BadDeclaration,
+    BadOption,
+    BadSignature,
+    ModeRefused,
+    OpforgeError,
+    WrongArgument,
+)
 from .explain import (
     Explanation,
     explain_function,
@@ -37,15 +45,16 @@ from .lowering.plan import lenient, lower, lower_given, mutated_names, return_mu
 from .model import OPFORGE, Dialect, Discovery, Lowered, Mode, OpInfo, Reading
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
-from .registration.late import (
-    LateRules,
-    attach_refusals,
-    check_device_types,
-    detach_refusals,
-    read_device_types,
-)
 from .registration.register import Definition, DeviceKernels, Registration, register
-from .registration.rules import check_vmap, read_autocast, register_sharding
+from .registration.rules import (
+    check_call,
+    check_device_types,
+    check_vmap,
+    names_of,
+    read_autocast,
+    read_device_types,
+    register_sharding,
+)
 from .registration.transparent import Transparency
 from .registry import Entry, registry, running_pass
 from .typed import Typed
@@ -252,23 +261,110 @@ def _make(asked: _Asked) -> Any:
     with registry.lock, registry.room_for(definition) as known:
         registration = register(definition, known)
         if options.sharding is not None:
-            _register_sharding(registration, options.sharding)
-        registered = _Registered(asked, registration)
-        LateRules(registration, registered.amend).attach()
-        registry.add(_entry(registered))
+            try:
+                register_sharding(registration.overload, options.sharding, definition.lowered)
+            except BaseException:
+                registration.undo("refused")
+                raise
+        registry.add(_entry(registration, LateRules(asked, registration)))
     if not waits:
         definition.transparency.resolve_mode()
     return registration.handle
 
 
-@dataclass
-class _Registered:
-    """A registered op, and what was asked of it, to which rules may be added."""
+class LateRules:
+    """Rules that an op gets after its decoration, by the methods of `custom_op`'s object.
 
-    asked: _Asked
-    registration: Registration
+        @scale.register_kernel("cpu")
+        def _(x, factor=2.0):
+            return torch.from_numpy(x.numpy() * factor)
 
-    def amend(self, *, device_kernels: DeviceKernels | None = None, **options: Any) -> None:
+    Every rule has the signature of the op's own function, whatever its schema is.
+    """
+
+    def __init__(self, asked: _Asked, registration: Registration) -> None:
+        # What was asked of the op by now.
+        self.asked = asked
+        self._registration = registration
+        self._disabled: set[str] = set()
+        for name in _METHODS:
+            setattr(registration.handle, name, getattr(self, name))
+
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str] | None,
+        fn: Callable[..., Any] | None = None,
+        /,
+    ) -> Any:
+        """Run a function instead of the body on these device types; works as a decorator.
+
+        `None` stands for all that an op with `device_types=` has no kernel for.
+        """
+
+        def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+            with self._located():
+                if not callable(fn):
+                    raise BadOption(f"register_kernel got {fn!r}", fix="give a function")
+                check_call("kernel", fn, *names_of(self._registration.definition.fn))
+            kernels = self._registration.definition.device_kernels
+            self._amend(device_kernels={**kernels, **dict.fromkeys(names, fn)})
+            for name in self._disabled:
+                self._registration.choose_kernel(name, own=False)
+            return fn
+
+        with self._located():
+            names = _read_for_kernel(device_types, self._registration.definition)
+        return register if fn is None else register(fn)
+
+    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+        """The option `fake`; the names of its parameters do not matter here."""
+        self._amend(fake=fn)
+        return fn
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """The options `backward` and `setup_context`."""
+        self._amend(backward=backward, setup_context=setup_context)
+
+    def register_vmap(self, func: Callable[..., Any] | str | None = None) -> Any:
+        """The option `vmap`; works as a decorator."""
+
+        def register(func: Callable[..., Any] | str) -> Any:
+            self._amend(vmap=func)
+            return func
+
+        return register if func is None else register(func)
+
+    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
+        """The option `autocast`, for one device type."""
+        known = self._registration.definition.autocast
+        self._amend(autocast={**known, device_type: cast_inputs})
+
+    @contextlib.contextmanager
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002  # as in torch
+        """Run the body instead of a kernel that was registered for a device type, or not."""
+        before = device_type in self._disabled
+        self._set_disabled(device_type, disabled=not enabled)
+        try:
+            yield
+        finally:
+            self._set_disabled(device_type, disabled=before)
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Let errors name the op and its line."""
+        definition = self._registration.definition
+        try:
+            yield
+        except BadOption as error:
+            raise error.locate(definition.name, definition.location) from None
+
+    def _set_disabled(self, device_type: str, *, disabled: bool) -> None:
+        (self._disabled.add if disabled else self._disabled.discard)(device_type)
+        self._registration.choose_kernel(device_type, own=not disabled)
+
+    def _amend(self, *, device_kernels: DeviceKernels | None = None, **options: Any) -> None:
         """Register the op as if it had been decorated with these options, too."""
         before = self.asked
         asked = dataclasses.replace(
@@ -278,10 +374,10 @@ class _Registered:
             device_kernels=before.device_kernels if device_kernels is None else device_kernels,
         )
         with registry.lock:
-            entry = registry.find(self.registration.overload)
+            entry = registry.find(self._registration.overload)
             if entry is None:
                 # It raises, and says why.
-                self.registration.overload()
+                self._registration.overload()
                 return
             try:
                 reader = _reader(asked)
@@ -291,15 +387,56 @@ class _Registered:
                 raise error.locate(asked.name, asked.location) from error.__cause__
             self.asked = asked
         if not waits:
-            self.registration.definition.transparency.resolve_mode()
+            self._registration.definition.transparency.resolve_mode()
 
 
-def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> None:
-    try:
-        register_sharding(registration.overload, rule, registration.definition.lowered)
-    except BaseException:
-        registration.undo("refused")
-        raise
+_METHODS = (
+    "register_kernel", "register_fake", "register_autograd", "register_vmap", "register_autocast",
+    "set_kernel_enabled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Stands for a method on a function that mode "none" leaves as it is."""
+
+    method: str
+    name: str
+    location: str
+    fix: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise ModeRefused(
+            f"{self.method} has nothing to add to: in mode 'none' the op is the function itself, "
+            "which torch does not know",
+            fix=self.fix,
+        ).locate(self.name, self.location)
+
+
+def attach_refusals(fn: Callable[..., Any], name: str, location: str, fix: str) -> None:
+    """Give a function in mode "none" the same methods; each raises, and says what helps."""
+    detach_refusals(fn)
+    for method in _METHODS:
+        vars(fn).setdefault(method, _Refusal(method, name, location, fix))
+
+
+def detach_refusals(fn: Callable[..., Any]) -> None:
+    for method in _METHODS:
+        if isinstance(vars(fn).get(method), _Refusal):
+            del vars(fn)[method]
+
+
+def _read_for_kernel(device_types: Any, definition: Definition) -> tuple[str | None, ...]:
+    if device_types is None and definition.device_types:
+        return (None,)
+    names = read_device_types(device_types)
+    if not names:
+        raise BadOption(
+            "register_kernel needs a device type: the body already serves all the others",
+            fix='register_kernel("cpu"), or say what the body is for: device_types="cuda"',
+        )
+    check_device_types(names, definition.lowered)
+    return names
 
 
 # What mode "none" would lose.
@@ -556,12 +693,11 @@ def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
     )
 
 
-def _entry(registered: _Registered) -> Entry:
-    registration = registered.registration
+def _entry(registration: Registration, rules: LateRules) -> Entry:
     definition = registration.definition
 
     def describe() -> OpInfo:
-        return _flagged(info_of_registration(registration), registered.asked.options)
+        return _flagged(info_of_registration(registration), rules.asked.options)
 
     return Entry(
         name=definition.name,
@@ -575,7 +711,7 @@ def _entry(registered: _Registered) -> Entry:
         undo=registration.undo,
         is_open=lambda: registration.definition.transparency.is_open,
         lowered=definition.lowered,
-        given=lambda: registered.asked.options.given,
+        given=lambda: rules.asked.options.given,
         registered=registration,
     )
 
@@ -674,7 +810,9 @@ def find_kernels(fn: Any, max_depth: int = 8) -> Discovery:
     """
     from .analysis.find import find_kernels as read  # noqa: PLC0415  # as elsewhere
 
-    entry = registry.find_operator(fn)
+    # A function that is an op in mode "none" is read as it is.
+    is_operator = _compat.operators.operator_name(fn) is not None
+    entry = registry.find(fn) if is_operator else None
     return read(fn if entry is None else entry.fn, max_depth)
 
 

@@ -191,13 +191,6 @@ class Registry:
         """Whether a value, rather than the name that a string holds, is an op."""
         return not issubclass(type(value), str) and self.find(value) is not None
 
-    def find_operator(self, value: Any) -> Entry | None:
-        """The entry of an overload or a packet; of other objects nothing but the type is looked at.
-
-        Looking at more may run code of theirs.
-        """
-        return self.find(value) if _compat.operators.operator_name(value) is not None else None
-
     def get(self, op: Any) -> Entry:
         entry = self.find(op)
         if entry is None:

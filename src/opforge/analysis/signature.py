@@ -109,7 +109,7 @@ class _Reader:
         return dataclasses.replace(node, optional=True) if optional else node
 
     def _leaf(self, path: str, annotation: Any) -> Leaf | None:
-        if _hashable(annotation) and annotation in _BASES:
+        if isinstance(annotation, collections.abc.Hashable) and annotation in _BASES:
             return Leaf(path, _BASES[annotation])
         if typing.get_origin(annotation) is typing.Literal:
             return _literal(path, annotation)
@@ -117,7 +117,9 @@ class _Reader:
             return _enum(path, annotation)
         if (element := _element(annotation)) is not None:
             return self._list(path, annotation, *element)
-        if not isinstance(annotation, type) or _is_record(annotation):
+        if not isinstance(annotation, type):
+            return None
+        if dataclasses.is_dataclass(annotation) or issubclass(annotation, tuple):
             return None
         known = _compat.schema_type_of(annotation)
         return Leaf(path, known) if known is not None else None
@@ -336,14 +338,6 @@ def _unsupported(path: str, annotation: Any) -> Exception:
         found=found,
         fix=fix,
     )
-
-
-def _is_record(cls: type[Any]) -> bool:
-    return dataclasses.is_dataclass(cls) or issubclass(cls, tuple)
-
-
-def _hashable(annotation: Any) -> bool:
-    return isinstance(annotation, collections.abc.Hashable)
 
 
 Scope = Mapping[str, Any]

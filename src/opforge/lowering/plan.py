@@ -218,7 +218,7 @@ def _default_text(argument: FlatArgument) -> str | None:
         return ""
     if default is None or leaf is None:
         return str(default)
-    return None if leaf.container and argument.type.endswith("?") else schema_text(leaf, default)
+    return None if leaf.container and argument.is_optional else schema_text(leaf, default)
 
 
 def _taken_apart(signature: Signature) -> bool:
@@ -265,7 +265,7 @@ _TORCH_KINDS = {
 def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
     """A parameter's or field's default as one encoded value per flat argument of its node."""
     if isinstance(node, Leaf):
-        return [_encode(node, value, parameter)]
+        return [_encode_default(node, value, parameter)]
     if value is MISSING:
         flags = [MISSING] if node.optional else []
         return flags + [
@@ -276,13 +276,16 @@ def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
             raise _misfit(parameter, value, f"{node.cls.__name__}", f"{node.cls.__name__} | None")
         return [False, *[None] * (flat_width(node) - 1)]
     flat: list[Any] = [True] if node.optional else []
-    for item, part in zip(node.fields, _parts(node, value, parameter), strict=True):
+    for item, part in zip(node.fields, _default_parts(node, value, parameter), strict=True):
         flat += flatten_default(item.node, part, parameter)
     return flat
 
 
 def schema_text(leaf: Leaf, value: Any) -> str | None:
-    """An encoded default in the schema language, or None where it cannot spell the value."""
+    r"""An encoded default in the schema language, or None where it cannot spell the value.
+
+    1e-5 on a float -> "1e-05", "it's" on a str -> "\"it's\"", inf on a float -> None
+    """
     if value is None:
         return "None"
     if leaf.container:
@@ -331,7 +334,7 @@ def _quoted(text: str) -> str | None:
     return f'"{escaped}"'
 
 
-def _encode(leaf: Leaf, value: Any, parameter: str) -> Any:
+def _encode_default(leaf: Leaf, value: Any, parameter: str) -> Any:
     if value is MISSING:
         return MISSING
     wanted = leaf.base + ("[]" if leaf.container else "")
@@ -340,16 +343,16 @@ def _encode(leaf: Leaf, value: Any, parameter: str) -> Any:
             return None
         raise _misfit(parameter, value, wanted, "X | None")
     if not leaf.container:
-        return _encode_one(leaf, value, parameter)
+        return _encode_element(leaf, value, parameter)
     if not isinstance(value, (list, tuple)):
         raise _misfit(parameter, value, wanted, "a list")
     return [
-        None if v is None and leaf.element_optional else _encode_one(leaf, v, parameter)
+        None if v is None and leaf.element_optional else _encode_element(leaf, v, parameter)
         for v in value
     ]
 
 
-def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
+def _encode_element(leaf: Leaf, value: Any, parameter: str) -> Any:
     if leaf.codec is not None:
         if leaf.codec.cls is None:
             if value in leaf.codec.values and type(value) in {type(v) for v in leaf.codec.values}:
@@ -358,14 +361,14 @@ def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
             return leaf.codec.encode(value)
         allowed = ", ".join(repr(v) for v in leaf.codec.values)
         raise _misfit(parameter, value, f"one of {allowed}", allowed)
-    if not _fits(leaf.base, value):
+    if not _is_of_base(leaf.base, value):
         raise _misfit(parameter, value, leaf.base, _example(leaf.base))
     if leaf.base in ("SymInt", "int"):
         return int(value)
     return float(value) if leaf.base == "float" else value
 
 
-def _fits(base: str, value: Any) -> bool:
+def _is_of_base(base: str, value: Any) -> bool:
     if base in ("SymInt", "int"):
         return isinstance(value, int) and fits_int64(value)
     if base == "float":
@@ -381,7 +384,7 @@ def _fits(base: str, value: Any) -> bool:
     return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
 
 
-def _parts(node: Record, value: Any, parameter: str) -> list[Any]:
+def _default_parts(node: Record, value: Any, parameter: str) -> list[Any]:
     if node.kind == "tuple":
         if not isinstance(value, (tuple, list)) or len(value) != len(node.fields):
             raise _misfit(parameter, value, f"a tuple of {len(node.fields)}", "such a tuple")
@@ -419,12 +422,12 @@ def lower_given(
     An argument and a parameter belong together by their place, and may differ in their names.
     The op is called by the argument's, so that is the leaf's; the parameter keeps its own.
     """
-    _refuse_others(arguments, kinds)
+    _refuse_other_parameters(arguments, kinds)
     flat, parameters = [], []
     for (name, printed, has_default, keyword_only, mutated), own in zip(
         arguments, kinds, strict=True
     ):
-        leaf = _leaf(name, printed)
+        leaf = _parsed_leaf(name, printed)
         default = defaults[name] if has_default else MISSING
         parameters.append(Parameter(own, kinds[own], leaf, default))
         flat.append(
@@ -439,7 +442,8 @@ def lower_given(
             )
         )
     leaves = [
-        _leaf("return" if len(returns) == 1 else f"return.{i}", r) for i, r in enumerate(returns)
+        _parsed_leaf("return" if len(returns) == 1 else f"return.{i}", r)
+        for i, r in enumerate(returns)
     ]
     node: Node | None = leaves[0] if len(leaves) == 1 else None
     if len(leaves) > 1:
@@ -449,7 +453,7 @@ def lower_given(
     return Lowered(Signature(tuple(parameters), node), tuple(flat), tuple(leaves), schema, "direct")
 
 
-def _refuse_others(
+def _refuse_other_parameters(
     arguments: Sequence[tuple[str, str, bool, bool, bool]], kinds: Mapping[str, str]
 ) -> None:
     """Refuse a schema that does not fit the parameters."""
@@ -467,7 +471,7 @@ def _refuse_others(
         )
 
 
-def _leaf(path: str, printed: str) -> Leaf:
+def _parsed_leaf(path: str, printed: str) -> Leaf:
     """A leaf from a type as torch prints it: `Optional[List[Tensor]]`."""
     optional, inner = _peel("Optional", printed)
     listed, inner = _peel("List", inner)
@@ -484,6 +488,9 @@ def _peel(wrapper: str, printed: str) -> tuple[bool, str]:
 
 def return_mutated(lowered: Lowered, tag: str, *, is_given: bool = False) -> Lowered:
     """The same op, whose schema says that it returns the arguments that it mutates.
+
+    inplace    (Tensor(a0!) x, Tensor y) -> Tensor(a0!)
+    out        (Tensor x, *, Tensor(a1!) out) -> Tensor(a1!)
 
     `is_given`: the user wrote the schema, so it stays as it is.
     """
@@ -527,7 +534,8 @@ def _mutated_in_place(lowered: Lowered) -> tuple[FlatArgument, ...]:
 
 def _mutated_outs(lowered: Lowered) -> tuple[FlatArgument, ...]:
     mutated = lowered.mutated
-    if not mutated or not all(_is_plain(a) and _is_keyword_only(lowered, a) for a in mutated):
+    keyword_only = {p.name for p in lowered.signature.parameters if p.keyword_only}
+    if not mutated or not all(_is_plain(a) and a.path in keyword_only for a in mutated):
         raise BadOption(
             "torch.Tag.out is for an op that mutates keyword-only tensors and nothing else",
             found=f"mutates {[a.path for a in mutated]}",
@@ -535,10 +543,6 @@ def _mutated_outs(lowered: Lowered) -> tuple[FlatArgument, ...]:
             "the tag",
         )
     return mutated
-
-
-def _is_keyword_only(lowered: Lowered, argument: FlatArgument) -> bool:
-    return any(p.name == argument.path and p.keyword_only for p in lowered.signature.parameters)
 
 
 def _is_plain(argument: FlatArgument) -> bool:
@@ -550,7 +554,11 @@ def _is_tensor(leaf: Leaf) -> bool:
 
 
 def lenient(signature: Signature) -> Signature:
-    """The same signature, with parameters that take more."""
+    """The same signature as a lenient dialect reads it, with parameters that take more.
+
+    x: Enum of texts       a member reaches the body as a member, a value as the value
+    x: frozen dataclass    anything with its attributes is taken
+    """
     parameters = (replace(p, node=_widen(p.node)) for p in signature.parameters)
     return replace(signature, parameters=tuple(parameters))
 

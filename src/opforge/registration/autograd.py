@@ -357,6 +357,10 @@ def flatten_gradients(
 ) -> list[Any]:
     """Flatten what `backward` returned; a tensor list's gradients stay one list.
 
+    backward returns   (grad_q, {"weight": grad_w}, None)
+    for parameters     q: Tensor, cfg: Cfg(scale: float, weight: Tensor), mode: str
+    flat               [grad_q, None, grad_w, None]
+
     `option` is what the user's decorator calls `backward`.
 
     `needed`, per parameter: where no gradient is, those of the last parameters may be left out if
@@ -368,7 +372,12 @@ def flatten_gradients(
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
         grads = (result,)
     rest = slice(len(grads), None)
-    if grads and needed is not None and not any(needed[rest]) and _optional(parameters[rest]):
+    if (
+        grads
+        and needed is not None
+        and not any(needed[rest])
+        and _may_be_left_out(parameters[rest])
+    ):
         grads = (*grads, *(None for _ in parameters[rest]))
     if len(grads) != len(parameters):
         raise BadGradient(
@@ -382,18 +391,18 @@ def flatten_gradients(
         )
     flat: list[Any] = []
     for parameter, grad in zip(parameters, grads, strict=True):
-        _flatten(parameter.node, grad, flat, own=False)
+        _flatten_gradient(parameter.node, grad, flat, own=False)
     return flat
 
 
-def _optional(parameters: Sequence[Parameter]) -> bool:
+def _may_be_left_out(parameters: Sequence[Parameter]) -> bool:
     return all(p.default is not MISSING or p.keyword_only for p in parameters)
 
 
-def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
+def _flatten_gradient(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
     """`own`: it is inside an instance of the user's class, whose other fields hold values."""
     if isinstance(node, Leaf):
-        flat.append(_leaf(node, grad, own=own))
+        flat.append(_leaf_gradient(node, grad, own=own))
         return
     if node.optional:
         flat.append(None)
@@ -401,11 +410,11 @@ def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
         flat += [None] * (flat_width(node) - int(node.optional))
         return
     own = own or (not isinstance(grad, dict) and node.kind != "tuple")
-    for item, part in zip(node.fields, _parts(node, grad), strict=True):
-        _flatten(item.node, part, flat, own=own)
+    for item, part in zip(node.fields, _field_gradients(node, grad), strict=True):
+        _flatten_gradient(item.node, part, flat, own=own)
 
 
-def _leaf(leaf: Leaf, grad: Any, *, own: bool) -> Any:
+def _leaf_gradient(leaf: Leaf, grad: Any, *, own: bool) -> Any:
     if grad is None:
         return None
     if not leaf.is_tensor:
@@ -431,7 +440,7 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "requires_grad")
 
 
-def _parts(node: Record, grad: Any) -> list[Any]:
+def _field_gradients(node: Record, grad: Any) -> list[Any]:
     names = [item.name for item in node.fields]
     if isinstance(grad, dict) and node.kind != "tuple":
         unknown = [key for key in grad if key not in names]
@@ -494,7 +503,14 @@ class _UnrecordedCall:
 class Unrecorded:
     """Runs an op without a backward if an input requires grad.
 
-    Outputs, and inputs that the op mutates, get a history that raises.
+    Outputs, and inputs that the op mutates, get a history that raises. The op's Autograd key is a
+    fallthrough, so a call whose inputs do not require grad pays only for a test of `requires_grad`.
+    If an input does, the call is handled where it arrives:
+
+        eager          the kernel itself               `eager`
+        torch.compile  a rule for FunctionalTensorMode `traced`
+        torch.func     a kernel at functorch's key     `transformed`
+        a subclass     a kernel at the Python key      `subclassed`
     """
 
     def __init__(self, transparency: Transparency, checks: CallChecks) -> None:

@@ -63,7 +63,7 @@ class CallChecks:
         missing = [
             a.path
             for a, value in zip(self.lowered.tensors, values, strict=True)
-            if value is None and not a.type.endswith("?")
+            if value is None and not a.is_optional
         ]
         return self._argument(
             "expected a Tensor, got None",
@@ -341,7 +341,10 @@ Counts = list[int | None]
 
 
 def expand(values: Sequence[Any]) -> tuple[list[Any], Counts]:
-    """Flatten the tensor lists among the values; lists without a tensor stay as they are."""
+    """Flatten tensor lists for autograd, which tracks only tensors that are arguments themselves.
+
+    [a, [b, c], 3] -> [a, b, c, 3] with counts [None, 2, None]; lists without a tensor stay.
+    """
     expanded: list[Any] = []
     counts: Counts = []
     for value in values:

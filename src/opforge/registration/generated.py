@@ -424,12 +424,12 @@ _HANDED_ON = {
 def may_be_direct(lowered: Lowered) -> bool:
     """Whether plain tensors and numbers are all that an op takes and returns."""
     taken = all(_type_of(a) in _HANDED_ON for a in lowered.arguments)
-    guarded = any(not _is_optional(a) for a in lowered.tensors)
+    guarded = any(not a.is_optional for a in lowered.tensors)
     returns = lowered.returns
     returned = all(_usual(leaf, "") for leaf in returns) and (
         len(returns) != 1 or returns[0].is_tensor
     )
-    writes = not any(_is_optional(a) for a in lowered.mutated)
+    writes = not any(a.is_optional for a in lowered.mutated)
     return taken and guarded and returned and writes
 
 
@@ -441,16 +441,12 @@ def _type_of(argument: FlatArgument) -> str:
 
 def _handed_on(argument: FlatArgument) -> str:
     test = _HANDED_ON[_type_of(argument)].format(argument.name)
-    return f"({argument.name} is None or {test})" if _is_optional(argument) else test
+    return f"({argument.name} is None or {test})" if argument.is_optional else test
 
 
 def _never_none(argument: FlatArgument) -> str:
     name = argument.name
-    return f"_of_absent_{name} if {name} is None else {name}" if _is_optional(argument) else name
-
-
-def _is_optional(argument: FlatArgument) -> bool:
-    return argument.type.endswith("?")
+    return f"_of_absent_{name} if {name} is None else {name}" if argument.is_optional else name
 
 
 def write_inplace(source: FunctionSource, lowered: Lowered) -> None:
@@ -459,7 +455,7 @@ def write_inplace(source: FunctionSource, lowered: Lowered) -> None:
     listed = argument_list(source, lowered.arguments)
     with source.block(f"def _of_inplace(_of_keyset, {listed}):"):
         for argument in lowered.mutated:
-            name, leaf, optional = argument.name, argument.leaf, argument.type.endswith("?")
+            name, leaf, optional = argument.name, argument.leaf, argument.is_optional
             assert leaf is not None
             if leaf.container:
                 items = f"{name} or ()" if optional else name
@@ -487,7 +483,7 @@ def _emit_needs_grad(source: FunctionSource, lowered: Lowered) -> None:
     for argument in lowered.tensors:
         name, leaf = argument.name, argument.leaf
         assert leaf is not None
-        optional = argument.type.endswith("?")
+        optional = argument.is_optional
         if not leaf.container:
             test = f"{name}.requires_grad"
             tests.append(f"({name} is not None and {test})" if optional else test)

@@ -115,7 +115,10 @@ class Registration:
         self.backends[key] = what
         self.definition.transparency.native_keys.add(key)
         self._end_direct_calls(for_good=False)
-        self.redispatch()
+        plain = self.generated.namespace.get("_of_plain")
+        if plain is not None:
+            # Which keysets lead directly to the body is asked again.
+            plain.clear()
 
     def runs_its_body(self, key: str) -> None:
         self.backends.pop(key, None)
@@ -135,12 +138,6 @@ class Registration:
             return fn(*args, **kwargs)
 
         self.generated.namespace["_of_fn"] = asked
-
-    def redispatch(self) -> None:
-        """Forget which keysets lead directly to the body; they are examined again."""
-        plain = self.generated.namespace.get("_of_plain")
-        if plain is not None:
-            plain.clear()
 
     def begin_direct_calls(self) -> None:
         """Make calls without the dispatcher where it would do nothing."""

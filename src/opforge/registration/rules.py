@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption
+from ..errors import BadOption, first_line
 from ..model import Leaf, Lowered, Node, Record, leaves_of
 from .generated import Generated
 
@@ -183,6 +183,37 @@ def _flatten_plain(node: Node, value: Any) -> list[Any]:
     return flat
 
 
+def read_device_types(option: Any) -> tuple[str, ...]:
+    """`"cpu"` -> ("cpu",); None -> ()."""
+    listed = () if option is None else (option,) if isinstance(option, str) else option
+    if not isinstance(listed, (list, tuple, set, frozenset)):
+        raise BadOption(
+            f"device_types={option!r} is not a list of device types", fix='device_types="cpu"'
+        )
+    for name in listed:
+        _check_device_type(name)
+    return tuple(dict.fromkeys(listed))
+
+
+def _check_device_type(name: Any) -> None:
+    try:
+        _compat.backend_key(name)
+    except (RuntimeError, TypeError) as error:
+        raise BadOption(
+            f"{name!r} is not a device type", found=first_line(error), fix='"cpu" or "cuda"'
+        ) from None
+
+
+def check_device_types(device_types: Sequence[str], lowered: Lowered) -> None:
+    """Refuse an op whose calls do not say which device they are for."""
+    by_device = lowered.tensors or any(a.type in {"Device", "Device?"} for a in lowered.arguments)
+    if device_types and not by_device:
+        raise BadOption(
+            "the op takes neither a tensor nor a device, so no call tells which kernel to run",
+            fix="give it a parameter `device: torch.device`, or drop device_types and the kernels",
+        )
+
+
 def read_autocast(option: Any) -> dict[str, torch.dtype]:
     """`torch.float16` -> CUDA and CPU; `{"cuda": torch.bfloat16}` -> CUDA only."""
     if option is None:
@@ -250,10 +281,10 @@ def register_sharding(overload: Any, rule: Callable[..., Any], lowered: Lowered)
     # DTensor takes a third of a second to import.
     from torch.distributed.tensor import experimental  # noqa: PLC0415
 
-    experimental.register_sharding(overload)(_with_defaults(rule, lowered))
+    experimental.register_sharding(overload)(_completed(rule, lowered))
 
 
-def _with_defaults(rule: Callable[..., Any], lowered: Lowered) -> Callable[..., Any]:
+def _completed(rule: Callable[..., Any], lowered: Lowered) -> Callable[..., Any]:
     """The rule, given all arguments: the dispatcher omits those that equal their default."""
     keyword_only = [a.name for a in lowered.arguments if a.keyword_only]
 
@@ -271,18 +302,21 @@ _INPUTS = {"Tensor", "SymInt", "int", "float", "bool", "str", "Scalar"}
 
 
 def register_records(node: Node | None) -> None:
-    """Register every record below a node that is not registered yet."""
+    """Register every record below a node as a pytree node, so that export and vmap see inside.
+
+    Of a NamedTuple torch needs only the name under which a saved program refers to it.
+    """
     if not isinstance(node, Record):
         return
     for item in node.fields:
         register_records(item.node)
     if node.kind == "dataclass":
-        _register(node)
+        _register_dataclass(node)
     elif node.kind == "namedtuple":
-        _compat.register_namedtuple(node.cls, _name(node.cls))
+        _compat.register_namedtuple(node.cls, _class_name(node.cls))
 
 
-def _register(record: Record) -> None:
+def _register_dataclass(record: Record) -> None:
     cls = record.cls
     children = [f.name for f in record.fields if _is_child(f.node)]
     constants = [f.name for f in record.fields if f.name not in children]
@@ -299,7 +333,7 @@ def _register(record: Record) -> None:
     functions: dict[str, Any] = {}
     enums = [_enum_of(f.node) for f in record.fields if f.name in constants]
     if all(enums):
-        functions["serialized_type_name"] = _name(cls)
+        functions["serialized_type_name"] = _class_name(cls)
         functions["to_dumpable_context"] = lambda context: [
             None if m is None else m.name for m in context
         ]
@@ -309,7 +343,7 @@ def _register(record: Record) -> None:
     _compat.register_pytree(cls, flatten, unflatten, children, **functions)
 
 
-def _name(cls: type) -> str:
+def _class_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
