@@ -244,14 +244,6 @@ def test_a_record_built_inside_recompiles_exactly_as_a_plain_argument_does(op_na
     assert compiles(lambda x, v: record(x, Scale(**{"factor": 2.0, field: v})), values) == expected
 
 
-def test_an_equal_record_does_not_recompile(op_name):
-    op, backend = flattened(op_name), Counting()
-    compiled = torch.compile(op, backend=backend, fullgraph=True)
-    for _ in range(3):
-        compiled(torch.ones(1), Scale(2.0, 3, "m"))
-    assert backend.count == 1
-
-
 def test_an_optional_record_may_come_and_go_between_compiled_calls(op_name):
     @opforge.op(op_name())
     def op(x: Tensor, scale: Scale | None = None) -> Tensor:

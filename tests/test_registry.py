@@ -8,7 +8,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Optional
+from typing import Literal, Optional
 
 import pytest
 import torch
@@ -26,11 +26,6 @@ X = torch.arange(3.0)
 class Config:
     scale: float
     weight: Optional[Tensor] = None
-
-
-class Point(NamedTuple):
-    x: int
-    y: int
 
 
 @opforge.op("opforge_registry::scaled")
@@ -187,16 +182,6 @@ def test_explain_says_what_is_mutated_and_flagged(op_name):
     text = opforge.explain(f)
     assert "mutates   config.weight" in text
     assert "flags     compute_sensitive" in text
-
-
-def test_explain_of_an_optional_record_shows_its_flag(op_name):
-    @opforge.op(op_name())
-    def f(x: Tensor, point: Optional[Point] = None) -> Tensor:
-        return x.clone()
-
-    text = opforge.explain(f)
-    assert "point: Point, taken apart, with bool point__present = None" in text
-    assert "point.x -> SymInt" in text
 
 
 def test_explain_of_an_undecorated_function_registers_nothing():

@@ -146,17 +146,6 @@ def test_a_named_tuple_takes_its_gradient_as(op_name, make):
     assert gradcheck(lambda a, b: op(Pair(a, b)), (doubles(2), doubles(2)))
 
 
-def test_a_named_tuple_takes_its_gradient_as_a_dict(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: {"right": g * 3})
-    def op(pair: Pair) -> Tensor:
-        return pair.left + pair.right * 3
-
-    left, right = leaf(2), leaf(2)
-    op(Pair(left, right)).sum().backward()
-    assert left.grad is None
-    assert right.grad.tolist() == [3.0, 3.0]
-
-
 def test_a_fixed_tuple_takes_a_tuple_of_gradients(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: (g, (None, g * 2)))
     def op(x: Tensor, pair: tuple[int, Tensor]) -> Tensor:
@@ -352,20 +341,6 @@ def test_needs_input_grad_of_a_record_is_true_when_any_of_its_tensors_needs_one(
         op_name, leaf(2), 3, Weights(plain, leaf(2)), Pair(plain, leaf(2)), [plain, leaf(1)]
     )
     assert needs == (True, False, True, True, True)
-
-
-def test_needs_input_grad_is_seen_by_setup_context(op_name):
-    seen = []
-
-    def setup_context(ctx, inputs, output):
-        seen.append(ctx.needs_input_grad)
-
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, None), setup_context=setup_context)
-    def op(x: Tensor, cfg: Weights) -> Tensor:
-        return x + 1
-
-    op(torch.ones(2), Weights(leaf(2)))
-    assert seen == [(False, True)]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -100,14 +100,6 @@ def test_more_kinds_of_calls_than_there_are_guards_go_to_the_dispatcher(op):
     assert len(guards(op)) == direct._MOST
 
 
-def test_a_call_that_no_guard_is_for_is_examined_seldom(op, monkeypatch):
-    registration, examined = registry.get(op).registration, []
-    monkeypatch.setattr(registration.direct, "_learn", examined.append)
-    warm(op, X, Y[:1].to_sparse().to_dense().expand(3), times=1)
-    warm(op, X, X, times=640)
-    assert len(examined) < 30
-
-
 @pytest.mark.parametrize(
     ("args", "kwargs", "error"),
     [
@@ -501,13 +493,3 @@ def test_without_such_guards_calls_go_through_the_dispatcher(op_name, monkeypatc
     assert guards(op) == ()
     x = X.clone().requires_grad_()
     assert torch.autograd.grad(op(x, Y).sum(), x)[0].tolist() == [2.0] * 3
-
-
-def test_opcheck_passes_after_many_calls(op_name):
-    op = opforge.op(scaled, name=op_name(), mode="custom_op", **WITH)
-    warm(op, X, Y)
-    torch.library.opcheck(op, (X.clone().requires_grad_(), Y, 2.0))
-    warm(op, X, Y)
-    with dispatched(op) as seen:
-        op(X, Y)
-    assert seen == []

@@ -86,16 +86,6 @@ def test_a_kernel_for_a_device_runs_when_compiled(op_name, form, backend):
     assert run(*args).tolist() == [101.0, 101.0]
 
 
-def test_a_kernel_for_a_device_stays_behind_the_ops_checks(op_name):
-    op, args = called(plain, op_name)
-    op.register_kernel("cpu", lambda x, y: x)
-    with pytest.raises(opforge.errors.WrongResult):
-        op(*args)
-    op.register_kernel("cpu", lambda x, y: "text")
-    with pytest.raises(opforge.errors.WrongReturn):
-        op(*args)
-
-
 def test_a_kernel_can_be_disabled_for_a_while(op_name):
     op, args = called(plain, op_name)
     op.register_kernel("cpu", lambda x, y: x + 100)
@@ -178,18 +168,6 @@ def test_a_late_autocast_rule_is_used(op_name, form, calls):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert op(*args).dtype == torch.bfloat16
     assert op(*args).dtype == torch.float32
-
-
-@FORMS
-def test_late_rules_show_in_explain(op_name, form):
-    op, _ = called(form, op_name)
-    op.register_kernel("cpu", lambda x, second: x + 100)
-    op.register_fake(lambda x, second=None: torch.empty_like(x))
-    op.register_autograd(lambda ctx, grad: (grad * 7, None))
-    text = opforge.explain(op)
-    assert "on cpu" in text
-    assert "fake      given" in text
-    assert "backward  given" in text
 
 
 def test_a_stale_handle_takes_no_rules(op_name):

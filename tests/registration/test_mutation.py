@@ -143,17 +143,6 @@ def test_a_tensor_saved_for_backward_and_then_mutated_is_noticed(op_name):
         product.backward()
 
 
-def test_a_view_shares_its_version_with_its_base(op_name):
-    @opforge.op(op_name(), mutates_args=["x"])
-    def fill(x: Tensor) -> None:
-        x.numpy()[:] = 5
-
-    base = torch.zeros(2, 2)
-    fill(base[0])
-    assert base.tolist() == [[5.0, 5.0], [0.0, 0.0]]
-    assert base._version == 1
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_mutation_between_reads_keeps_its_order_when_compiled(op_name, backend):
     @opforge.op(op_name(), mutates_args=["x"])

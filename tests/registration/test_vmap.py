@@ -240,17 +240,6 @@ def test_anything_else_is_refused(op_name, rule):
     assert "(info, in_dims, *args) -> (output, out_dims)" in text
 
 
-def test_explain_says_which_rule_there_is(op_name):
-    def body(x: Tensor) -> Tensor:
-        return x + 1
-
-    rules = {"sequential": "sequential", "given": lambda info, in_dims, x: (x, 0), "none": None}
-    for word, rule in rules.items():
-        op = opforge.op(op_name(), vmap=rule)(body)
-        line = next(t for t in opforge.explain(op).splitlines() if t.split()[:1] == ["vmap"])
-        assert word in line
-
-
 class Ends(NamedTuple):
     low: Tensor
     high: Tensor
