@@ -217,15 +217,15 @@ class SharedLibrary:
     def _read_manifest(self) -> Manifest:
         try:
             version = self._function("abi_version")()
+            if version != ABI:
+                from ...errors import NotALibrary
+
+                what = f"{self.file} has ABI {version}, and this opforge has ABI {ABI}"
+                raise NotALibrary(what, fix=f"build it again: {rebuild(self.file)}")
             for text in ("last_error", "manifest"):
                 self._function(text).restype = ctypes.c_char_p
         except AttributeError as error:
             raise self._other(error) from error
-        if version != ABI:
-            from ...errors import NotALibrary
-
-            what = f"{self.file} has ABI {version}, and this opforge has ABI {ABI}"
-            raise NotALibrary(what, fix=f"build it again: {rebuild(self.file)}")
         manifest = Manifest(self._function("manifest")() or b"", str(self.file))
         refuse_other_format(
             manifest,
