@@ -21,8 +21,8 @@ from opforge import native
 from opforge._compat import driver
 from opforge.arch_names import parse_archs
 from opforge.gpu_target import DEFAULT
-from opforge.native.frontend.expand import expand
 from opforge.native.frontend.declaration import TensorSpec
+from opforge.native.frontend.expand import expand
 from opforge.native.tracing.case_builder import build_case
 from opforge.registry import registry
 

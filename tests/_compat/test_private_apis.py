@@ -128,15 +128,6 @@ def test_a_method_that_is_called_with_more_is_a_gap(monkeypatch):
     assert "kernel" in gap.why
 
 
-def test_a_function_that_takes_something_else_is_a_gap(monkeypatch):
-    import torch._prims_common as prims  # noqa: PLC0415
-
-    monkeypatch.setattr(prims, "elementwise_dtypes", lambda *, kind: kind)
-    [gap] = asked._gaps_of("promotion")
-    assert gap.api.endswith("elementwise_dtypes")
-    assert "kind" in gap.why
-
-
 @pytest.mark.parametrize(
     ("torch_is", "triton_is", "tested"),
     [

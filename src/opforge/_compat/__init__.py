@@ -12,7 +12,6 @@ from .._lazy import modules_and
 
 if TYPE_CHECKING:
     from . import (  # noqa: F401
-        advice,
         aoti,
         autotuning,
         checking,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         operators,
         pointer_writes,
         printing,
-        saved,
         settings,
         tma,
     )

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..arch import Arch
-from . import described, fake_backward, kernels, patches
+from . import described, fakes, kernels, patches
 from .described import NeedsRealGpu
 
 
@@ -211,7 +211,7 @@ def _stand_ins() -> list[patches.Replacement]:
         ),
         *_of_triton(),
         patches.VERSIONS.by("__class__", _versions),
-        patches.FAKE_BACKWARD.by("_engine_run_backward", fake_backward.replaced),
+        patches.FAKE_BACKWARD.by("_engine_run_backward", fakes.own_backward),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",
             _answering(lambda gpu: not gpu.is_amd and gpu.arch.is_hopper_or_later),

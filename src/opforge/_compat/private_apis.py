@@ -23,20 +23,15 @@ from . import patches
 # What the modules of this package are for; the other ones serve all of these.
 FEATURES = {
     "operators": (
-        "device", "dispatcher", "fakes", "operators", "process_state", "saved",
-        "transforms",
+        "device", "dispatcher", "fakes", "operators", "process_state", "transforms",
     ),
     "direct calls": ("guards",),
     "torch.compile": ("graphs", "kernels", "launches", "pointer_writes", "printing"),
     "AOTInductor packages": ("aoti",),
     "checks": ("checking",),
-    "native libraries": (
-        "chance", "compiling", "driver", "host_caches", "promotion", "tracing",
-    ),
-    "tuning": ("advice", "autotuning"),
-    "record and serve": (
-        "compiled", "described", "fake_backward", "inductor_kernels", "served",
-    ),
+    "native libraries": ("compiling", "driver", "host_caches", "tracing"),
+    "tuning": ("autotuning",),
+    "record and serve": ("compiled", "described", "inductor_kernels", "served"),
     "kernels": (
         "bytecode", "interpreter", "kernel_hash", "patches", "reach", "settings", "tma",
     ),

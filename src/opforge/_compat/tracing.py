@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.overrides import TorchFunctionMode
@@ -545,3 +546,20 @@ _UNKNOWN = {"lift_fresh", "scalar_tensor"}
 _CONVERSIONS = {f"__{name}__": f"{name}(tensor)" for name in ("bool", "int", "float", "len")}
 _CONVERSIONS |= {"__index__": "int(tensor)", "__contains__": "in", "__setitem__": "x[...] = ..."}
 _CONVERSIONS["__getitem__"] = "x[...]"
+
+
+def promoted_dtypes(operands: tuple[Any, ...], kind: str) -> tuple[torch.dtype, torch.dtype]:
+    """The dtypes to compute in and of the result: `(float32, float16)` for `x.half() * 2`."""
+    return elementwise_dtypes(*operands, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND[kind])
+
+
+def _saturates() -> bool:
+    try:
+        torch.zeros(1, dtype=torch.int8).clamp(max=128)
+    except RuntimeError:
+        return False
+    return True
+
+
+# Whether `clamp` takes ends beyond an integer dtype that exclude nothing, as it does since 2.15.
+SATURATES = _saturates()

@@ -407,7 +407,7 @@ def start(recorder: Recorder) -> None:
     """Let a recorder see every launch; Triton must be imported."""
     global _recorders  # noqa: PLW0603
     _recorders = (*_recorders, recorder)
-    _compat.advice.ask_first(_CHOSEN, patches.AUTOTUNER_CHOICES)
+    _compat.autotuning.ask_first(_CHOSEN, patches.AUTOTUNER_CHOICES)
     _compat.described.listen(recorder)
     _WATCH.__enter__()
     _await_inductor()
@@ -431,10 +431,10 @@ def stop(recorder: Recorder) -> None:
     _WATCH.__exit__()
     _compat.described.listen_no_more(recorder)
     if not _recorders:
-        _compat.advice.ask_no_more(patches.AUTOTUNER_CHOICES)
+        _compat.autotuning.ask_no_more(patches.AUTOTUNER_CHOICES)
 
 
-class _Chosen(_compat.advice.Adviser):
+class _Chosen(_compat.autotuning.Adviser):
     """Hears what autotuners choose."""
 
     def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:

@@ -544,7 +544,7 @@ class Unrecorded:
             # saved before and may have been written since. In eager nothing comes there.
             values = (*args, *kwargs.values())
             with mode:
-                _compat.saved.let_be_overwritten(
+                _compat.let_be_overwritten(
                     (t for value in values for t in tensors_in(value)), self.overwritten
                 )
         run = functools.partial(_below_autograd, below, mode, op, types, args, kwargs)

@@ -73,7 +73,7 @@ def serve(
     _current.server, _current.graphs = server, inductor.CompiledGraphs(server)
     _INSTALLED.__enter__()
     _await_inductor()
-    _compat.advice.ask_first(server, patches.SERVED_CHOICES)
+    _compat.autotuning.ask_first(server, patches.SERVED_CHOICES)
     if preload:
         server.configure()
         server.preload()
@@ -84,7 +84,7 @@ def stop() -> None:
     if _current.server is not None:
         _current.server = _current.graphs = None
         _INSTALLED.__exit__()
-        _compat.advice.ask_no_more(patches.SERVED_CHOICES)
+        _compat.autotuning.ask_no_more(patches.SERVED_CHOICES)
         for fn in _marked:
             vars(fn).pop(_MARK, None)
         _marked.clear()

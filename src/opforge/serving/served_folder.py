@@ -58,7 +58,7 @@ class Counted:
         return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
 
 
-class ServedFolder(_compat.advice.Adviser):
+class ServedFolder(_compat.autotuning.Adviser):
     """A folder that is served; `kernel_of` is asked at the first launch of a jitted function."""
 
     def __init__(

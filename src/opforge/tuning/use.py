@@ -14,10 +14,10 @@ from ..errors import warn
 from .choose import Choice, choose, source_of
 from .table import TuningTable, load
 
-_advice, _autotuning, _kernels = _compat.advice, _compat.autotuning, _compat.kernels
+_autotuning, _kernels = _compat.autotuning, _compat.kernels
 
 
-class _Current(_advice.Adviser):
+class _Current(_autotuning.Adviser):
     """The table in use."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class _Current(_advice.Adviser):
 
     def change(self, table: TuningTable, names: tuple[str, ...] = ()) -> None:
         self.table, self.names = table, names
-        _advice.ask_again()
+        _autotuning.ask_again()
         self._told.clear()
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
@@ -90,14 +90,14 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
     """
     if path is None:
         _current.change(TuningTable())
-        _advice.ask_no_more()
+        _autotuning.ask_no_more()
         return
     table = TuningTable()
     table.update(_current.table)
     table.update(load(path))
     _current.change(table, tuple(dict.fromkeys((*_current.names, Path(path).name))))
     _kernels.load_triton()
-    _advice.ask_first(_current)
+    _autotuning.ask_first(_current)
 
 
 def table_in_use() -> tuple[TuningTable, str]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge._compat import chance
+from opforge._compat import process_state
 from opforge.errors import UnsupportedBody
 from opforge.native.ir.cases import Launch
 from support.native.traced_kernels import take
@@ -174,7 +174,7 @@ def test_clocks_run_on_after_a_build():
 
 def test_only_the_thread_that_traces_has_another_time():
     before = time.time()
-    with chance.clock_shifted(1000):
+    with process_state.clock_shifted(1000):
         assert 1000 <= time.time() - before < 1100
         assert 1000 <= (time.time_ns() - before * 10**9) / 10**9 < 1100
     assert time.time() - before < 100

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ..._compat import chance
+from ..._compat import process_state
 from ...errors import UnsupportedBody
 from ..ir.expr import Number
 from ..symbolic.symint import is_symbolic
@@ -36,12 +36,12 @@ def walk(tracer: Tracer, values: Mapping[str, Number]) -> Walk:
     times, done, differences = 1, 0, 0
     while done < times:
         done += 1
-        before, state = _Did(last), chance.random_state()
+        before, state = _Did(last), process_state.random_state()
         last.end()
         # `last` lives on, so that what is made anew has another id().
-        with chance.clock_shifted(done * _SECONDS):
+        with process_state.clock_shifted(done * _SECONDS):
             again = tracer.walk(values)
-        if chance.random_state() != state:
+        if process_state.random_state() != state:
             times = _IF_RANDOM
         last, found = again, before.difference(_Did(again))
         if found:
@@ -55,7 +55,7 @@ def walk(tracer: Tracer, values: Mapping[str, Number]) -> Walk:
 
 def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> UnsupportedBody:
     asked: dict[str, None] = {}
-    with chance.noted(lambda what: asked.update({f"the body asks for {what}": None})):
+    with process_state.chance_noted(lambda what: asked.update({f"the body asks for {what}": None})):
         tracer.walk(values).end()
     return UnsupportedBody(
         "it does something different in each call, even with the same arguments",

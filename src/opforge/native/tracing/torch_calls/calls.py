@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from .... import _compat
-from ...._compat import promotion, tracing
+from ...._compat import tracing
 from ...._compat.tracing import Traced
 from ....tuning.choose import Choice
 from ...symbolic.symint import Symbols, is_symbolic
@@ -153,13 +153,13 @@ class Call:
         if not all(_is_operand(o) for o in operands):
             return NotImplemented
         given = _deciding(rule, args)
-        compute, result = promotion.dtypes(given, rule.promotion)
-        common = promotion.dtypes(given, DEFAULT)[1]
+        compute, result = tracing.promoted_dtypes(given, rule.promotion)
+        common = tracing.promoted_dtypes(given, DEFAULT)[1]
         runs_in = result if rule.promotion == FLOAT else common
         bools = [d for d in map(_dtype_of, given) if d is torch.bool] if rule.refuses_bools else []
         for dtype in [runs_in, *bools]:
             rule.refuse(self.made.name, dtype)
-        if rule.ends and promotion.SATURATES and not compute.is_floating_point:
+        if rule.ends and tracing.SATURATES and not compute.is_floating_point:
             operands = _within(operands, rule.ends, compute)
         more = [*args[rule.operands :], *kwargs.values()]
         self._refuse_numbers(rule, operands, more, common if rule.is_exact else compute)
@@ -193,7 +193,7 @@ class Call:
 
         A call that tells truths may compute in bool: then `logical_and` converts nothing.
         """
-        compute, _ = promotion.dtypes(_deciding(rule, args), rule.promotion)
+        compute, _ = tracing.promoted_dtypes(_deciding(rule, args), rule.promotion)
         compute = torch.bool if rule.promotion == BOOL else compute
 
         def changed(x: Any) -> Any:
