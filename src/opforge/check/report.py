@@ -16,8 +16,8 @@ from xml.etree import ElementTree as ET
 
 from ..errors import first_line
 from ..notebook import html_table
+from ..report.command import Outcome
 from ..report.model import Checked, Report
-from ..report.page import render
 
 PASS, FAIL, SKIPPED = "pass", "fail", "skipped"
 # Of a whole check.
@@ -278,7 +278,7 @@ class Summary:
         ]
         rows += [Checked(p.name, "check", FAIL, str(p)) for p in self.problems]
         source = "; ".join(dict.fromkeys([self.total(), *(one.machine for one in self.reports)]))
-        return render(Report(source, checked=tuple(rows)))
+        return Outcome(Report(source, checked=tuple(rows))).to_html()
 
 
 _TOTALS = {"failure": "failures", "error": "errors", "skipped": "skipped"}
