@@ -1,6 +1,7 @@
 """Tensors that are more than tensors: subclasses, modes, fakes, lazy views, functorch levels."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_subclass_sees_the_op_and_the_body_sees_plain_tensors(op_name, options
     assert types == [Tensor]
 
 
+@KINDS
+def test_a_subclass_sees_the_op_after_plain_calls(op_name, options):
+    op, types = body_types(op_name, **options)
+    for _ in range(20):
+        op(torch.ones(2))
+    op(Wrapped(torch.ones(2)))
+    assert Wrapped.seen == [op]
+    assert set(types) == {Tensor}
+
+
 def test_a_subclass_that_requires_grad_gets_a_gradient(op_name):
     op, _ = body_types(op_name, backward=backward)
     x = Wrapped(torch.ones(2)).requires_grad_()
@@ -137,6 +148,14 @@ def test_a_traceable_subclass_compiles(op_name, options):
     assert (out.a.tolist(), out.b.tolist()) == ([3.0, 3.0], [1.0, 1.0])
 
 
+def test_a_subclass_without_dispatch_reaches_the_body(op_name):
+    """As a plain torch op: a Parameter and any subclass by __torch_function__ alone go through."""
+    op, _ = body_types(op_name, backward=backward)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    op(parameter).sum().backward()
+    assert parameter.grad.tolist() == [3.0, 3.0]
+
+
 @KINDS
 def test_a_mode_sees_the_op_once_and_not_its_body(op_name, options):
     op, _ = body_types(op_name, **options)
@@ -158,6 +177,46 @@ def test_a_mode_sees_the_op_once_when_an_input_requires_grad(op_name, options):
 
 
 @KINDS
+def test_a_mode_sees_the_op_after_many_calls_outside(op_name, options):
+    op, _ = body_types(op_name, **options)
+    x = torch.ones(2)
+    for _ in range(20):
+        op(x)
+    with Watching() as mode:
+        op(x)
+        op(x)
+    assert mode.seen == [op, op]
+
+
+def test_a_mode_sees_a_mutating_op_once(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    x = torch.zeros(2)
+    with Watching() as mode:
+        op(x)
+    assert mode.seen == [op]
+    assert x._version > 0
+
+
+def test_a_function_mode_sees_the_op(op_name):
+    op, _ = body_types(op_name)
+    seen = []
+
+    class Functions(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2)
+    with Functions():
+        op(x)
+    assert seen.count(op) <= 1
+    assert torch.mul not in seen
+
+
+@KINDS
 def test_fake_tensors_give_fake_tensors(op_name, options):
     op, _ = body_types(op_name, **options)
     with FakeTensorMode() as mode:
@@ -167,12 +226,37 @@ def test_fake_tensors_give_fake_tensors(op_name, options):
         assert out.fake_mode is mode
 
 
+@KINDS
+def test_fake_tensors_on_another_device_keep_it(op_name, options):
+    op, _ = body_types(op_name, **options)
+    with FakeTensorMode():
+        assert op(torch.empty(2, device="cuda")).device.type == "cuda"
+
+
+@KINDS
+def test_fake_tensors_after_real_calls(op_name, options):
+    op, _ = body_types(op_name, **options)
+    for _ in range(5):
+        op(torch.ones(2))
+    with FakeTensorMode():
+        assert isinstance(op(torch.empty(2)), FakeTensor)
+    assert op(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
 def test_fake_tensors_that_require_grad_get_a_graph(op_name):
     op, _ = body_types(op_name, backward=backward)
     with FakeTensorMode():
         x = torch.empty(2, requires_grad=True)
         op(x).sum().backward()
         assert isinstance(x.grad, FakeTensor)
+
+
+@KINDS
+def test_meta_tensors_give_meta_tensors(op_name, options):
+    op, _ = body_types(op_name, **options)
+    out = op(torch.empty(2, 3, device="meta"))
+    assert out.device.type == "meta"
+    assert out.shape == (2, 3)
 
 
 def test_meta_tensors_do_not_run_a_body_with_a_given_fake(op_name):
@@ -216,6 +300,30 @@ def test_a_lazy_view_reaches_the_body_resolved(op_name, options, make, grad, cal
     torch.testing.assert_close(out.detach(), expected)
 
 
+def test_a_lazy_view_in_a_record_reaches_the_body_resolved(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        seen.append(cfg.weight.is_conj())
+        return x * cfg.weight
+
+    op(torch.ones(2), Weights(lazy_conj()))
+    assert seen == [False]
+
+
+def test_a_lazy_view_in_a_list_reaches_the_body_resolved(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(items: list[Tensor]) -> Tensor:
+        seen.extend(t.is_conj() for t in items)
+        return items[0] + items[1]
+
+    op([torch.ones(2), lazy_conj()])
+    assert seen == [False, False]
+
+
 @KINDS
 def test_a_sparse_tensor_reaches_the_body(op_name, options):
     @opforge.op(op_name(), **options)
@@ -224,6 +332,12 @@ def test_a_sparse_tensor_reaches_the_body(op_name, options):
 
     sparse = torch.eye(2).to_sparse()
     assert op(sparse).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+
+
+@KINDS
+def test_zero_elements_work(op_name, options):
+    op, _ = body_types(op_name, **options)
+    assert op(torch.empty(0, 3)).shape == (0, 3)
 
 
 def test_functorch_levels_nest(op_name):
@@ -257,3 +371,20 @@ def test_the_body_sees_no_functorch_wrapper(op_name, options):
     with torch.no_grad():
         torch.func.functionalize(op)(torch.ones(2))
     assert types == [Tensor]
+
+
+def test_ops_run_in_threads_with_and_without_modes(op_name):
+    """What one thread learnt about plain calls must not hide another thread's mode."""
+    op, _ = body_types(op_name, backward=backward)
+
+    def plain(_):
+        return op(torch.ones(2)).tolist() == [3.0, 3.0]
+
+    def watched(_):
+        with Watching() as mode:
+            op(torch.ones(2))
+        return mode.seen.count(op) == 1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(plain, range(50)))
+        assert all(pool.map(lambda i: (plain if i % 2 else watched)(i), range(100)))

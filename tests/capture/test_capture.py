@@ -10,7 +10,9 @@ from torch.library import wrap_triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
+from support import launching
 from support.launching import (
+    CONFIGS,
     affine,
     biased,
     blocks,
@@ -25,7 +27,9 @@ from support.launching import (
     innermost,
     launches,
     no_gpu,
+    split,
     tuned,
+    tuned_other,
     tuned_over_guessed,
     with_defaults,
 )
@@ -64,9 +68,21 @@ def all_by_keyword(x: Tensor) -> Tensor:
     return out
 
 
+def all_by_position(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](x, out, x.numel(), 128)
+    return out
+
+
 def grid_by_function(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def a_constexpr_object(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](x, out, x.numel(), BLOCK=tl.constexpr(128))
     return out
 
 
@@ -77,9 +93,33 @@ def in_two_steps(x: Tensor) -> Tensor:
     return out
 
 
+go = double[(8,)]
+
+
+def held_in_a_global(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    go(x, out, x.numel(), BLOCK=128)
+    return out
+
+
+table = {"double": double}
+
+
+def held_in_a_dict(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    table["double"][(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
 def wrapped_inside(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def wrapped_and_run(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(double).run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False)
     return out
 
 
@@ -103,7 +143,14 @@ class Logged(triton.KernelInterface):
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
+logged = Logged(double)
 logged_twice = Logged(Logged(double))
+
+
+def inside_a_wrapper(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    logged[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
 
 
 def inside_two_wrappers(x: Tensor) -> Tensor:
@@ -153,10 +200,16 @@ def an_object_that_launches(x: Tensor) -> Tensor:
         subscripted,
         run_by_name,
         all_by_keyword,
+        all_by_position,
         grid_by_function,
+        a_constexpr_object,
         in_two_steps,
+        held_in_a_global,
+        held_in_a_dict,
         wrapped_inside,
+        wrapped_and_run,
         wrapped_at_module_level,
+        inside_a_wrapper,
         inside_two_wrappers,
         a_wrapper_that_adds_arguments,
         an_object_that_launches,
@@ -180,6 +233,18 @@ def wrapped_anew(monkeypatch):
     monkeypatch.setitem(globals(), "wrapped", wrap_triton(double))
 
 
+def fetched(x: Tensor, which: str) -> Tensor:
+    out = torch.empty_like(x)
+    getattr(launching, which)[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def test_a_kernel_fetched_by_a_computed_name_is_a_node(traced):
+    [launch] = traced(fetched, x, "double", kernels=[double])
+    assert launch.kernel is double
+    assert launch.cloned == ["out_ptr"]
+
+
 def test_an_autotuned_kernel_keeps_its_configs(traced):
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -193,6 +258,30 @@ def test_an_autotuned_kernel_keeps_its_configs(traced):
     assert launch.cloned == ["out_ptr"]
 
 
+def test_several_autotuned_kernels_stand_in_the_order_of_their_launches(traced):
+    def body(x: Tensor, b: Tensor) -> Tensor:
+        out, biased_out = torch.empty_like(x), torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out, x.numel())
+        tuned_other[blocks(x.numel())](out, b, biased_out, x.numel())
+        tuned[blocks(x.numel())](biased_out, out, x.numel())
+        return out
+
+    found = traced(body, x, x)
+    assert [launch.kernel for launch in found] == [tuned, tuned_other, tuned]
+    assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
+
+
+def test_each_launch_of_a_loop_is_a_node(traced):
+    def body(x: Tensor, n: int) -> Tensor:
+        for _ in range(n):
+            out = torch.empty_like(x)
+            double[(8,)](x, out, x.numel(), BLOCK=128)
+            x = out
+        return x
+
+    assert len(traced(body, x, 3)) == 3
+
+
 def test_outermost_heuristics_are_evaluated(traced):
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -204,6 +293,16 @@ def test_outermost_heuristics_are_evaluated(traced):
     assert launch.arguments["BLOCK"] == 1024
     assert launch.grid == [(1, 1, 1)]
     assert launch.cloned == ["out_ptr"]
+
+
+def test_heuristics_see_positional_and_keyword_arguments(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        guessed[blocks(x.numel())](x, n=100, out_ptr=out)
+        return out
+
+    [launch] = traced(body)
+    assert launch.arguments["BLOCK"] == 128
 
 
 def test_an_autotuner_over_heuristics_knows_what_they_set(traced):
@@ -260,6 +359,17 @@ def test_defaults_of_the_kernel_are_filled_in(traced):
     [launch] = traced(body)
     assert (launch.arguments["scale"], launch.arguments["BLOCK"]) == (3, 64)
     assert launch.grid == [(16, 1, 1)]
+
+
+def test_none_is_an_argument(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        biased[(8,)](x, None, out, x.numel(), BLOCK=128)
+        return out
+
+    [launch] = traced(body)
+    assert launch.arguments["b_ptr"] is None
+    assert launch.cloned == ["out_ptr"]
 
 
 def test_a_constexpr_may_be_a_tuple(traced):
@@ -359,6 +469,16 @@ def test_a_dataclass_is_rebuilt_for_the_body(op_name):
     assert launch.grid == [(32, 1, 1)]
 
 
+def test_only_real_outputs_are_cloned_with_several_of_them(traced):
+    def body(x: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = torch.empty_like(x), torch.empty_like(x)
+        split[(8,)](x, low, high, x.numel(), BLOCK=128)
+        return low, high
+
+    [launch] = traced(body)
+    assert launch.cloned == ["low_ptr", "high_ptr"]
+
+
 def test_a_mutated_input_is_written_back(op_name):
     @opforge.op(op_name(), mutates_args=("x",))
     def op(x: Tensor) -> None:
@@ -404,6 +524,25 @@ def test_a_symbolic_size_stays_symbolic_in_the_grid(op_name):
     assert isinstance(launch.arguments["n"], torch.fx.Node)
 
 
+def test_the_value_of_a_constexpr_is_specialized(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(1,)](x, out, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+        return out
+
+    graph = compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True)
+    [launch] = launches(graph)
+    assert launch.arguments["BLOCK"] == 512
+
+
+def test_a_launch_under_torch_compile_is_the_same_node(op_name):
+    op = opforge.op(subscripted, name=op_name())
+    [launch] = launches(compiled_graph_of(lambda x: op(x) + 1, x))
+    assert launch.kernel is double
+    assert launch.cloned == ["out_ptr"]
+
+
 def test_warmup_adds_no_node(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor:
@@ -434,3 +573,15 @@ def test_using_what_a_warmup_compiled_says_that_there_is_no_gpu(op_name):
     ) as e:
         graph_of(op, x)
     assert name in str(e.value)
+
+
+def test_the_configs_of_a_kernel_are_not_changed_by_a_trace(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    before = [str(c) for c in CONFIGS]
+    traced(body)
+    assert tuned.configs == CONFIGS
+    assert [str(c) for c in CONFIGS] == before

@@ -1,7 +1,10 @@
 """Autograd with a backward: derivatives of every kind, and what setup_context sees."""
 
+import concurrent.futures
 import dataclasses
 import enum
+import warnings
+import weakref
 from typing import NamedTuple
 
 import pytest
@@ -66,6 +69,10 @@ def cube(op_name):
     return cube
 
 
+def test_gradcheck_passes(cube):
+    assert gradcheck(cube, (doubles(3),))
+
+
 def test_gradcheck_passes_for_complex_numbers(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: g * 2)
     def double(x: Tensor) -> Tensor:
@@ -93,9 +100,29 @@ def test_a_scalar_output_beside_a_tensor_brings_none(op_name):
     assert x.grad.tolist() == [2.0] * 3
 
 
-def test_gradcheck_and_gradgradcheck_pass(cube):
-    assert gradcheck(cube, (doubles(3),))
+def test_anomaly_mode_works(cube):
+    x = leaf(2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")
+        with torch.autograd.set_detect_anomaly(True):
+            cube(x).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_double_backward_passes_gradgradcheck(cube):
     assert gradgradcheck(cube, (doubles(3),))
+
+
+def test_third_derivative_is_right(cube):
+    x = torch.tensor(2.0, requires_grad=True)
+    (first,) = torch.autograd.grad(cube(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x, create_graph=True)
+    (third,) = torch.autograd.grad(second, x)
+    assert (first.item(), second.item(), third.item()) == (12.0, 12.0, 6.0)
+
+
+def test_torch_func_grad_works(cube):
+    assert torch.func.grad(cube)(torch.tensor(2.0)).item() == 12.0
 
 
 def test_torch_func_grad_of_grad_works(cube):
@@ -103,9 +130,30 @@ def test_torch_func_grad_of_grad_works(cube):
     assert second(torch.tensor(2.0)).item() == 12.0
 
 
+def test_torch_func_vjp_works(cube):
+    output, pull = torch.func.vjp(cube, torch.tensor([1.0, 2.0]))
+    assert output.tolist() == [1.0, 8.0]
+    assert pull(torch.ones(2))[0].tolist() == [3.0, 12.0]
+
+
+def test_torch_func_grad_and_value_works(cube):
+    grad, value = torch.func.grad_and_value(cube)(torch.tensor(3.0))
+    assert (grad.item(), value.item()) == (27.0, 27.0)
+
+
 def test_vmap_of_grad_works(cube):
     grads = torch.func.vmap(torch.func.grad(cube))(torch.tensor([1.0, 2.0, 3.0]))
     assert grads.tolist() == [3.0, 12.0, 27.0]
+
+
+def test_grad_of_vmap_works(cube):
+    grads = torch.func.grad(lambda x: torch.func.vmap(cube)(x).sum())(torch.tensor([1.0, 2.0]))
+    assert grads.tolist() == [3.0, 12.0]
+
+
+def test_jacrev_works(cube):
+    jacobian = torch.func.jacrev(cube)(torch.tensor([1.0, 2.0]))
+    assert jacobian.tolist() == [[3.0, 0.0], [0.0, 12.0]]
 
 
 def test_torch_func_grad_inside_an_ordinary_graph_reaches_the_outer_leaf(cube):
@@ -130,6 +178,37 @@ def test_compiled_backward_works_through_inductor(cube):
     assert x.grad.tolist() == [24.0] * 4
 
 
+def test_compiled_backward_works_with_dynamic_shapes(cube):
+    compiled = torch.compile(cube, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (3, 5, 7):
+        x = torch.full((size,), 2.0, requires_grad=True)
+        compiled(x).sum().backward()
+        assert x.grad.tolist() == [12.0] * size
+
+
+def test_a_backward_without_setup_context_works(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: grad * 2)
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    assert gradcheck(double, (doubles(3),))
+
+
+def test_backward_runs_twice_with_retain_graph(cube):
+    x = torch.tensor(2.0, requires_grad=True)
+    y = cube(x)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.item() == 24.0
+
+
+def test_backward_a_second_time_without_retain_graph_raises_torchs_own_error(cube):
+    y = cube(torch.tensor(2.0, requires_grad=True))
+    y.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+
+
 def test_a_saved_tensor_that_was_changed_in_place_is_noticed(cube):
     base = torch.tensor(2.0, requires_grad=True)
     x = base * 1
@@ -138,6 +217,24 @@ def test_a_saved_tensor_that_was_changed_in_place_is_noticed(cube):
         x.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward()
+
+
+def test_a_saved_output_that_was_changed_in_place_is_noticed(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @opforge.op(
+        op_name(), backward=lambda ctx, g: g * ctx.saved_tensors[0], setup_context=setup_context
+    )
+    def exp(x: Tensor) -> Tensor:
+        return x.exp()
+
+    x = leaf(2)
+    y = exp(x)
+    with torch.no_grad():
+        y.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 def test_a_saved_output_is_the_one_the_caller_has(op_name):
@@ -154,12 +251,51 @@ def test_a_saved_output_is_the_one_the_caller_has(op_name):
     assert gradgradcheck(exp, (doubles(3),))
 
 
+def test_saved_tensor_hooks_see_what_setup_context_saves(cube):
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor.shape)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        cube(leaf(5))
+    assert packed == [torch.Size([5])]
+
+
+def test_hooks_on_inputs_and_outputs_fire_once(cube):
+    seen = []
+    x = leaf(2)
+    x.register_hook(lambda grad: seen.append(("input", grad.tolist())))
+    y = cube(x)
+    y.register_hook(lambda grad: seen.append(("output", grad.tolist())))
+    y.sum().backward()
+    assert seen == [("output", [1.0, 1.0]), ("input", [3.0, 3.0])]
+
+
 def test_checkpointing_recomputes_the_op(cube):
     x = leaf(3)
     torch.utils.checkpoint.checkpoint(
         lambda x: cube(cube(x)), x, use_reentrant=False
     ).sum().backward()
     assert x.grad.tolist() == [9.0] * 3
+
+
+def test_once_differentiable_backward_refuses_a_second_derivative(op_name):
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return grad * 2
+
+    @opforge.op(op_name(), backward=backward)
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    x = leaf(2)
+    double(x).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    (grad,) = torch.autograd.grad((double(x) ** 2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
 
 
 def test_setup_context_sees_the_original_inputs_and_output(op_name):
@@ -221,6 +357,19 @@ def test_setup_context_is_not_called_when_nothing_requires_grad(op_name):
         op(leaf(2))
 
 
+def test_setup_context_may_mark_an_output_non_differentiable(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+
+    @opforge.op(op_name(), backward=lambda ctx, g, _: g, setup_context=setup_context)
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x.argsort()
+
+    value, order = op(leaf(3))
+    assert value.requires_grad
+    assert not order.requires_grad
+
+
 def test_an_integer_output_is_not_differentiable(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g, _: g)
     def op(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,10 +382,54 @@ def test_an_integer_output_is_not_differentiable(op_name):
     assert x.grad.tolist() == [1.0] * 3
 
 
+def test_an_unused_output_has_a_zero_gradient(op_name):
+    seen = []
+
+    def backward(ctx, first, second):
+        seen.append(second)
+        return first
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x * 2
+
+    op(leaf(3))[0].sum().backward()
+    assert seen[0].tolist() == [0.0] * 3
+
+
+def test_setup_context_may_ask_for_none_instead_of_zeros(op_name):
+    seen = []
+
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+
+    def backward(ctx, first, second):
+        seen.append(second)
+        return first
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x * 2
+
+    op(leaf(3))[0].sum().backward()
+    assert seen == [None]
+
+
+def test_no_grad_records_nothing(cube):
+    with torch.no_grad():
+        assert not cube(leaf(2)).requires_grad
+
+
 def test_inference_mode_works(cube):
     with torch.inference_mode():
         assert cube(torch.ones(2)).is_inference()
         assert not cube(leaf(2)).requires_grad
+
+
+def test_inference_tensors_work_outside_inference_mode(cube):
+    with torch.inference_mode():
+        x = torch.ones(2)
+    assert cube(x).tolist() == [1.0, 1.0]
 
 
 def test_an_inference_tensor_beside_one_that_requires_grad_works(op_name):
@@ -251,6 +444,11 @@ def test_an_inference_tensor_beside_one_that_requires_grad_works(op_name):
     assert x.grad.tolist() == [1.0, 1.0]
 
 
+def test_enable_grad_inside_no_grad_records(cube):
+    with torch.no_grad(), torch.enable_grad():
+        assert cube(leaf(2)).requires_grad
+
+
 def test_grad_mode_is_as_it_was_after_a_body_that_raises(op_name):
     def boom(x: Tensor) -> Tensor:
         raise ValueError("mine")
@@ -262,6 +460,21 @@ def test_grad_mode_is_as_it_was_after_a_body_that_raises(op_name):
         x = leaf(2)
         assert (x * 2).requires_grad
         assert torch.is_grad_enabled()
+
+
+def test_an_op_inside_an_autograd_function_works(cube):
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return cube(x) * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * 6 * x * x
+
+    assert gradcheck(Twice.apply, (doubles(3),))
 
 
 def test_an_op_may_call_another_op_in_its_body_and_in_its_backward(cube, op_name):
@@ -301,6 +514,23 @@ def test_forward_mode_of_other_tensors_is_allowed(cube):
         assert cube(torch.ones(2)).tolist() == [1.0, 1.0]
         x = leaf(2)
         cube(x).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_hundreds_of_calls_keep_nothing_alive(cube, collect):
+    x = leaf(2)
+    first = weakref.ref(cube(x).grad_fn)
+    for _ in range(100):
+        cube(x).sum().backward()
+    collect()
+    assert first() is None
+
+
+def test_backward_in_another_thread_works(cube):
+    x = leaf(2)
+    y = cube(x).sum()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(y.backward).result()
     assert x.grad.tolist() == [3.0, 3.0]
 
 

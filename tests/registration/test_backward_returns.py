@@ -11,6 +11,7 @@ from torch.autograd import gradcheck
 import opforge
 from opforge.errors import (
     BadGradient,
+    BadOption,
     WrongReturn,
 )
 from opforge.notebook import counted
@@ -24,6 +25,12 @@ class Weights:
     bias: Tensor | None = None
     scale: float = 1.0
     count: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    inner: Weights
+    extra: Tensor
 
 
 class Pair(NamedTuple):
@@ -108,6 +115,27 @@ def test_none_for_a_record_means_no_gradient_for_any_of_its_tensors(op_name):
     assert weight.grad is None
 
 
+def test_a_nested_record_takes_nested_gradients(op_name):
+    def setup_context(ctx, inputs, output):
+        x, cfg = inputs
+        ctx.save_for_backward(x, cfg.inner.weight, cfg.extra)
+
+    def backward(ctx, grad):
+        x, weight, extra = ctx.saved_tensors
+        return grad * weight * extra, {
+            "inner": {"weight": grad * x * extra},
+            "extra": grad * x * weight,
+        }
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor, cfg: Nested) -> Tensor:
+        return x * cfg.inner.weight * cfg.extra
+
+    assert gradcheck(
+        lambda x, w, e: op(x, Nested(Weights(w), e)), (doubles(2), doubles(2), doubles(2))
+    )
+
+
 def test_an_optional_record_takes_a_gradient_when_present_and_none_when_absent(op_name):
     def setup_context(ctx, inputs, output):
         x, cfg = inputs
@@ -144,6 +172,17 @@ def test_a_named_tuple_takes_its_gradient_as(op_name, make):
         return pair.left * pair.right
 
     assert gradcheck(lambda a, b: op(Pair(a, b)), (doubles(2), doubles(2)))
+
+
+def test_a_named_tuple_takes_its_gradient_as_a_dict(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: {"right": g * 3})
+    def op(pair: Pair) -> Tensor:
+        return pair.left + pair.right * 3
+
+    left, right = leaf(2), leaf(2)
+    op(Pair(left, right)).sum().backward()
+    assert left.grad is None
+    assert right.grad.tolist() == [3.0, 3.0]
 
 
 def test_a_fixed_tuple_takes_a_tuple_of_gradients(op_name):
@@ -193,6 +232,18 @@ def test_a_gradient_for_an_int_parameter_is_refused_by_name(op_name):
     assert isinstance(caught.value, ValueError)
 
 
+def test_a_gradient_for_an_int_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": g, "count": g}))
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.count'.*not differentiable"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+def test_a_number_in_a_dict_for_a_float_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"scale": 1.0}))
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.scale'"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
 @pytest.mark.parametrize(("grads", "count"), [((1,), 1), ((1, 2, 3), 3)])
 def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
     name = op_name()
@@ -227,6 +278,13 @@ def test_gradients_of_defaults_that_need_none_may_be_left_out(op_name, count):
     assert x.grad.tolist() == [2, 2]
 
 
+def test_a_bare_gradient_is_that_of_the_first_parameter_if_the_others_have_defaults(op_name):
+    op = shifted(op_name(), lambda ctx, g: g * 2)
+    x = leaf(2)
+    op(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
 def test_gradients_of_defaults_may_be_left_out_beside_lists_and_records(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: [g, g])
     def listed(items: list[Tensor], scale: float = 1.0) -> Tensor:
@@ -245,6 +303,15 @@ def test_gradients_of_defaults_may_be_left_out_beside_lists_and_records(op_name)
 def test_the_gradient_of_a_default_that_needs_one_may_not_be_left_out(op_name):
     op = shifted(op_name(), lambda ctx, g: g * 2)
     with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 3"):
+        op(leaf(2), leaf(2)).sum().backward()
+
+
+def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: g)
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 2 par"):
         op(leaf(2), leaf(2)).sum().backward()
 
 
@@ -272,6 +339,12 @@ def test_a_gradient_of_the_wrong_shape_is_refused_by_name(op_name):
     assert "gradient of shape (7,) for other, whose shape is (2,)" in text
 
 
+def test_a_gradient_of_the_wrong_shape_for_a_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": torch.ones(5)}))
+    with pytest.raises(BadGradient, match=r"parameter 'cfg\.weight'.*shape \(5,\)"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
 def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     name = op_name()
     affine = affine_with(lambda: name, lambda ctx, g: (g, {"wieght": g}))
@@ -282,6 +355,12 @@ def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     assert "parameter 'cfg'" in text
     assert "'wieght', which is not a field of Weights" in text
     assert "did you mean 'weight'?" in text
+
+
+def test_an_object_without_fields_is_not_a_gradient_of_a_record(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, object()))
+    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a object for cfg"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
 def test_a_tuple_of_two_gradients_for_one_record_is_refused_not_guessed(op_name):
@@ -308,6 +387,27 @@ def test_a_number_is_not_a_gradient_of_a_tensor(op_name):
         op(leaf(2)).sum().backward()
 
 
+def test_the_users_own_exception_in_backward_is_not_touched(op_name):
+    def backward(ctx, grad):
+        raise KeyError("mine")
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(KeyError, match="mine"):
+        op(leaf(2)).sum().backward()
+
+
+def test_a_mistake_is_refused_under_torch_func_grad_too(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
+    def op(x: Tensor, count: int) -> Tensor:
+        return (x * count).sum()
+
+    with pytest.raises(BadGradient, match="parameter 'count'"):
+        torch.func.grad(op)(torch.ones(2), 3)
+
+
 def test_a_mistake_is_refused_by_name_while_compiling(op_name):
     name = op_name()
 
@@ -318,6 +418,14 @@ def test_a_mistake_is_refused_by_name_while_compiling(op_name):
     with pytest.raises(Exception, match="parameter 'count'") as caught:
         torch.compile(op, backend="aot_eager", fullgraph=True)(leaf(2), 3).sum().backward()
     assert name in str(caught.value)
+
+
+def test_setup_context_without_backward_is_refused(op_name):
+    with pytest.raises(BadOption, match="setup_context was given without a backward"):
+
+        @opforge.op(op_name(), setup_context=lambda ctx, inputs, output: None)
+        def op(x: Tensor) -> Tensor:
+            return x + 1
 
 
 def needs_of(op_name, *arguments):
@@ -335,12 +443,38 @@ def needs_of(op_name, *arguments):
     return seen[0]
 
 
+def test_needs_input_grad_has_one_entry_per_original_parameter(op_name):
+    plain = torch.ones(2)
+    needs = needs_of(op_name, leaf(2), 3, Weights(leaf(2)), Pair(plain, plain), [plain])
+    assert needs == (True, False, True, False, False)
+
+
 def test_needs_input_grad_of_a_record_is_true_when_any_of_its_tensors_needs_one(op_name):
     plain = torch.ones(2)
     needs = needs_of(
         op_name, leaf(2), 3, Weights(plain, leaf(2)), Pair(plain, leaf(2)), [plain, leaf(1)]
     )
     assert needs == (True, False, True, True, True)
+
+
+def test_needs_input_grad_of_an_absent_record_and_an_empty_list_is_false(op_name):
+    plain = torch.ones(2)
+    needs = needs_of(op_name, leaf(2), 3, None, Pair(plain, plain), [])
+    assert needs == (True, False, False, False, False)
+
+
+def test_needs_input_grad_is_seen_by_setup_context(op_name):
+    seen = []
+
+    def setup_context(ctx, inputs, output):
+        seen.append(ctx.needs_input_grad)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, None), setup_context=setup_context)
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x + 1
+
+    op(torch.ones(2), Weights(leaf(2)))
+    assert seen == [(False, True)]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

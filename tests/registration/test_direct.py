@@ -12,10 +12,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 import opforge
 from opforge import _compat
-from opforge.errors import BadRegistration, BuildFailed, MissingBackward
+from opforge.errors import BadRegistration, BuildFailed, MissingBackward, WrongResult
 from opforge.registration import direct
 from opforge.registry import registry
 
@@ -98,6 +99,14 @@ def test_more_kinds_of_calls_than_there_are_guards_go_to_the_dispatcher(op):
         x, y = X.view([1] * rank + [3]), Y.view([1] * rank + [3])
         assert warm(op, x, y)(x, y).flatten().tolist() == [2.0] * 3
     assert len(guards(op)) == direct._MOST
+
+
+def test_a_call_that_no_guard_is_for_is_examined_seldom(op, monkeypatch):
+    registration, examined = registry.get(op).registration, []
+    monkeypatch.setattr(registration.direct, "_learn", examined.append)
+    warm(op, X, Y[:1].to_sparse().to_dense().expand(3), times=1)
+    warm(op, X, X, times=640)
+    assert len(examined) < 30
 
 
 @pytest.mark.parametrize(
@@ -241,6 +250,25 @@ def _module(call):
     return Module()
 
 
+def test_torch_compile_keeps_the_op_in_its_graph(op):
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: op(x, y) + 1, backend=backend, fullgraph=True)
+    assert compiled(X, Y).tolist() == [3.0] * 3
+    assert op in {node.target for node in graphs[0].graph.nodes}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torch_jit_traces_the_op(op):
+    traced = torch.jit.trace(_module(op), (X, Y))
+    assert registry.get(op).name in str(traced.graph)
+
+
 def test_vmap_and_grad_of_torch_func_go_through_the_op(op_name):
     op = opforge.op(scaled, name=op_name(), mode="custom_op", **WITH)
     warm(op, X, Y)
@@ -308,6 +336,14 @@ def test_tangents_are_refused(op):
         op(forward_ad.make_dual(X, Y), Y)
 
 
+def test_checkpoint_runs_the_op_again(op_name):
+    op = opforge.op(scaled, name=op_name(), mode="custom_op", **WITH)
+    weight = torch.nn.Parameter(Y.clone())
+    for _ in range(5):
+        out = checkpoint(lambda w: op(X, w), weight, use_reentrant=False)
+        assert torch.autograd.grad(out.sum(), weight)[0].tolist() == [1.0] * 3
+
+
 def test_the_autocast_rule_is_applied(op_name):
     dtypes = []
 
@@ -322,6 +358,14 @@ def test_the_autocast_rule_is_applied(op_name):
         with torch.autocast("cpu", torch.bfloat16):
             warm(op, X, Y)
         assert dtypes[-1] is torch.bfloat16
+
+
+def test_autocast_without_a_rule_changes_nothing(op):
+    with torch.autocast("cpu", torch.bfloat16):
+        warm(op, X, Y)
+        with dispatched(op) as seen:
+            assert op(X, Y).dtype is torch.float32
+    assert seen == []
 
 
 def test_a_rule_for_autocast_from_outside_is_applied(op):
@@ -350,6 +394,26 @@ def test_kernels_of_others_come_and_go(op_name, options):
         assert op(X, Y).tolist() == [2.0] * 3
 
 
+def test_a_kernel_for_the_device_runs_from_then_on(op):
+    op.register_kernel("cpu", lambda x, y, scale=1.0: x + 100)
+    for _ in range(20):
+        assert op(X, Y).tolist() == [101.0] * 3
+    with op.set_kernel_enabled("cpu", False):
+        assert op(X, Y).tolist() == [2.0] * 3
+
+
+def test_rules_that_are_added_later_hold(op_name):
+    op = warm(opforge.op(scaled, name=op_name(), mode="custom_op"), X, Y)
+    op.register_autograd(backward, setup_context=setup_context)
+    warm(op, X, Y)
+    x = X.clone().requires_grad_()
+    for _ in range(5):
+        assert torch.autograd.grad(op(x, Y).sum(), x)[0].tolist() == [2.0] * 3
+    with dispatched(op) as seen:
+        op(X, Y)
+    assert seen == []
+
+
 def test_a_backward_that_torch_is_given_by_name_counts(op_name):
     name = op_name()
     op = opforge.op(scaled, name=name, mode="custom_op")
@@ -359,6 +423,47 @@ def test_a_backward_that_torch_is_given_by_name_counts(op_name):
         warnings.simplefilter("ignore")
         torch.library.register_autograd(name, backward, setup_context=setup_context)
     assert torch.autograd.grad(op(x, Y).sum(), x)[0].tolist() == [2.0] * 3
+
+
+def test_an_op_that_is_unregistered_raises(op):
+    opforge.unregister(op)
+    for call in (op, op.overloadpacket):
+        with pytest.raises(BadRegistration):
+            call(X, Y)
+
+
+class Subclass(Tensor):
+    seen = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen += 1
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_subclasses_are_asked(op):
+    x = X.as_subclass(Subclass)
+    for _ in range(3):
+        before = Subclass.seen
+        op(x, Y)
+        assert Subclass.seen > before
+
+
+def test_conjugated_and_negated_tensors_are_resolved(op_name):
+    seen = []
+
+    def body(x: Tensor) -> Tensor:
+        seen.append((x.is_conj(), x.is_neg()))
+        return x.clone()
+
+    op = opforge.op(body, name=op_name(), mode="custom_op")
+    z = torch.tensor([1 + 2j])
+    for _ in range(3):
+        warm(op, z)
+        assert op(z.conj()).item() == 1 - 2j
+        assert op(z.conj().imag).item() == -2.0
+        assert op(z.imag).item() == 2.0
+    assert seen[-3:] == [(False, False)] * 3
 
 
 def test_sparse_and_meta_tensors_and_one_tensor_twice_go_to_the_dispatcher(op):
@@ -378,6 +483,18 @@ def test_a_nested_tensor_does_not_end_the_process(op):
     with dispatched(op) as seen, contextlib.suppress(NotImplementedError):
         op(nested, Y)
     assert len(seen) == 1
+
+
+def test_an_output_that_is_an_input_is_refused(op_name):
+    results = []
+
+    def body(x: Tensor) -> Tensor:
+        return results[0] if results else x + 0
+
+    op = warm(opforge.op(body, name=op_name(), mode="custom_op"), X)
+    results.append(X[:2])
+    with pytest.raises(WrongResult):
+        op(X)
 
 
 @pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
@@ -403,6 +520,19 @@ def test_writes_are_counted_as_the_dispatcher_counts_them(op_name, mode):
     assert versions == [1, 2, 3, 4, 5]
     assert x._version == 6
     assert x.tolist() == [7.0] * 3
+
+
+def test_a_write_to_a_saved_tensor_is_noticed(op_name):
+    def write(x: Tensor) -> None:
+        x.detach().numpy()[:] = 7
+
+    op = warm(opforge.op(write, name=op_name(), mutates_args=["x"], mode="custom_op"), X + 0)
+    weight = torch.nn.Parameter(torch.ones(3))
+    saved = torch.zeros(3)
+    out = (weight * saved).sum()
+    op(saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -493,3 +623,13 @@ def test_without_such_guards_calls_go_through_the_dispatcher(op_name, monkeypatc
     assert guards(op) == ()
     x = X.clone().requires_grad_()
     assert torch.autograd.grad(op(x, Y).sum(), x)[0].tolist() == [2.0] * 3
+
+
+def test_opcheck_passes_after_many_calls(op_name):
+    op = opforge.op(scaled, name=op_name(), mode="custom_op", **WITH)
+    warm(op, X, Y)
+    torch.library.opcheck(op, (X.clone().requires_grad_(), Y, 2.0))
+    warm(op, X, Y)
+    with dispatched(op) as seen:
+        op(X, Y)
+    assert seen == []

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import opforge
 from opforge.errors import (
     UnsupportedBody,
     WrongResult,
+    WrongReturn,
 )
 
 Tensor = torch.Tensor
@@ -21,6 +23,11 @@ class Cfg:
     weight: Tensor
     other: Tensor
     scale: float = 1.0
+
+
+class Out(NamedTuple):
+    value: Tensor
+    index: Tensor
 
 
 def on_fakes(op, *args, **kwargs):
@@ -43,6 +50,17 @@ def source(op):
 
 def numpy_body(x):
     return torch.from_numpy(x.numpy() + 1)
+
+
+def test_the_fake_is_undetermined_until_it_is_needed(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert source(op) == "undetermined"
+    op(torch.ones(2))
+    assert source(op) == "undetermined"
+    assert "undetermined" in opforge.explain(op)
 
 
 def test_the_body_is_the_fake_where_it_traces(op_name):
@@ -74,6 +92,26 @@ def test_a_given_callable_is_the_fake(op_name):
     assert (out.shape, out.dtype) == ((5,), torch.float64)
     assert seen == [(Cfg, 3.0, True)]
     assert source(op) == "given"
+
+
+def test_a_given_fake_is_not_second_guessed(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(9))
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert op(torch.ones(2)).shape == (2,)
+
+
+def test_a_given_fake_may_return_a_record(op_name):
+    @opforge.op(
+        op_name(), fake=lambda x: Out(torch.empty_like(x), x.new_empty(3, dtype=torch.int64))
+    )
+    def op(x: Tensor) -> Out:
+        return Out(*x.sort())
+
+    out = on_fakes(op, torch.ones(3))
+    assert type(out) is Out
+    assert out.index.dtype == torch.int64
 
 
 def test_a_given_fake_may_ask_for_an_unbacked_size(op_name):
@@ -131,10 +169,24 @@ def test_a_listed_fake_is_verified_by_the_first_real_call(op_name):
         lambda x: x.new_full((2,), x.data_ptr() % 2),
         lambda x: torch.from_numpy(x.numpy() * 2),
         lambda x: x * x.sum().item(),
+        lambda x: x * x.tolist()[0],
         lambda x: x + 1 if x.sum() > 0 else x + 2,
         lambda x: x.nonzero().flatten().float() * 0 + x,
+        lambda x: x * float(x[0]),
+        lambda x: x * int(x[0]),
+        lambda x: x.new_full((2,), x.untyped_storage().data_ptr() % 2),
     ],
-    ids=["data pointer", "numpy", "item", "branch on a value", "nonzero"],
+    ids=[
+        "data pointer",
+        "numpy",
+        "item",
+        "tolist",
+        "branch on a value",
+        "nonzero",
+        "float()",
+        "int()",
+        "storage pointer",
+    ],
 )
 def test_a_refusal_of_fake_tensor_leads_to_the_assumption(op_name, body):
     @opforge.op(op_name())
@@ -166,6 +218,20 @@ def test_a_refused_body_compiles_without_a_graph_break(op_name, body, capture):
     with torch._dynamo.config.patch(capture_scalar_outputs=capture):
         compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(torch.ones(2)), body(torch.ones(2)) * 2)
+
+
+def test_a_refused_body_exports(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return numpy_body(x)
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return op(x)
+
+    exported = torch.export.export(Module(), (torch.ones(2),))
+    assert exported.module()(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert source(op) == "assumed"
 
 
 def test_the_assumption_and_its_reason_are_said_in_explain(op_name):
@@ -214,6 +280,15 @@ def test_an_output_without_an_input_to_look_like_is_an_error_with_the_reason(op_
     assert source(op) == "undetermined"
 
 
+def test_a_list_output_is_never_assumed(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> list[Tensor]:
+        return [numpy_body(x)]
+
+    with pytest.raises(UnsupportedBody, match=r"Tensor\[\]"):
+        on_fakes(op, torch.ones(2))
+
+
 def test_too_few_tensors_in_a_list_is_an_error(op_name):
     @opforge.op(op_name())
     def op(items: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -231,9 +306,13 @@ class Mine(Exception):
     "error",
     [
         Mine("mine"),
+        ValueError("mine"),
         RuntimeError("mine"),
+        TypeError("mine"),
         NotImplementedError("mine"),
+        AttributeError("mine"),
         AssertionError("mine"),
+        KeyError("mine"),
     ],
     ids=lambda e: type(e).__name__,
 )
@@ -246,6 +325,28 @@ def test_the_users_own_exception_propagates(op_name, error):
         on_fakes(op, torch.ones(2))
     assert caught.value is error
     assert source(op) == "undetermined"
+
+
+def test_a_shape_mistake_in_the_body_is_the_users_and_propagates(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    with pytest.raises(RuntimeError, match=r"reduction dim|cannot be multiplied"):
+        on_fakes(op, torch.ones(2, 3), torch.ones(2, 3))
+    assert source(op) == "undetermined"
+
+
+def test_an_exception_of_a_given_fake_propagates(op_name):
+    def fake(x):
+        raise Mine("in the fake")
+
+    @opforge.op(op_name(), fake=fake)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(Mine, match="in the fake"):
+        on_fakes(op, torch.ones(2))
 
 
 def test_a_given_fake_that_is_refused_is_not_replaced_by_an_assumption(op_name):
@@ -298,6 +399,20 @@ def test_the_first_real_call_finds_a_wrong(op_name, body, difference):
     assert "fix: give fake=" in text
 
 
+def test_a_wrong_number_of_outputs_is_found(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(x), numpy_body(y), numpy_body(x)
+
+    with pytest.raises(WrongReturn) as caught:
+        op(torch.ones(2), torch.ones(2))
+    text = str(caught.value)
+    assert name in text
+    assert "the body returned a tuple of 3, but its annotation says a tuple of 2" in text
+
+
 def test_a_tensor_where_none_was_assumed_is_found(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor | None:
@@ -307,6 +422,35 @@ def test_a_tensor_where_none_was_assumed_is_found(op_name):
     on_fakes(op, torch.ones(2))
     with pytest.raises(WrongResult, match="got NoneType, expected Tensor"):
         op(torch.ones(2))
+
+
+def test_a_wrong_assumption_is_found_every_time(op_name):
+    _, op = mismatching(op_name, lambda x: torch.ones(6))
+    for _ in range(3):
+        with pytest.raises(WrongResult):
+            op(torch.ones(2, 3))
+
+
+def test_a_real_call_before_the_assumption_does_not_count(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return torch.ones(6)
+
+    op(torch.ones(2, 3))
+    on_fakes(op, torch.ones(2, 3))
+    with pytest.raises(WrongResult):
+        op(torch.ones(2, 3))
+
+
+def test_the_second_output_is_verified_too(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(x), torch.ones(9)
+
+    on_fakes(op, torch.ones(2), torch.ones(3))
+    with pytest.raises(WrongResult, match=r"output 1 .*shape \(9,\), expected \(3,\)"):
+        op(torch.ones(2), torch.ones(3))
 
 
 def test_a_compiled_call_verifies_as_well(op_name):
@@ -329,6 +473,17 @@ def test_an_op_with_a_backward_verifies_as_well(op_name, grad):
     on_fakes(op, torch.ones(2, 3))
     with pytest.raises(WrongResult):
         op(torch.ones(2, 3, requires_grad=grad))
+
+
+def test_an_op_without_a_backward_verifies_when_an_input_requires_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.detach().numpy()
+        return torch.ones(6)
+
+    on_fakes(op, torch.ones(2, 3))
+    with pytest.raises(WrongResult):
+        op(torch.ones(2, 3, requires_grad=True))
 
 
 def test_strides_of_a_permuted_input_are_part_of_the_assumption(op_name):
@@ -394,6 +549,16 @@ def test_symbolic_sizes_flow_through_the_body(op_name):
     assert any(isinstance(s, torch.SymInt) for s in sizes)
 
 
+def test_meta_tensors_use_the_fake(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(4))
+    def op(x: Tensor) -> Tensor:
+        raise AssertionError("the body must not run on meta tensors")
+
+    out = op(torch.empty(2, device="meta"))
+    assert out.device.type == "meta"
+    assert out.shape == (4,)
+
+
 def test_an_assumption_is_verified_for_every_kind_of_input(op_name):
     """float64 in gives float32 out, and compiled code would read garbage."""
 
@@ -406,6 +571,19 @@ def test_an_assumption_is_verified_for_every_kind_of_input(op_name):
     with pytest.raises(WrongResult, match=r"dtype torch\.float32, expected torch\.float64"):
         compiled(torch.ones(2, dtype=torch.float64))
     compiled(torch.ones(2))
+
+
+def test_a_body_may_read_a_tensor_of_its_module_while_tracing(op_name):
+    table = torch.arange(3.0)
+
+    @opforge.op(op_name())
+    def shifted(x: Tensor) -> Tensor:
+        return x + table
+
+    x = torch.ones(2, 3)
+    compiled = torch.compile(shifted, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), x + table)
+    assert source(shifted) == "body"
 
 
 def test_a_body_that_keeps_a_tensor_of_a_trace_is_refused_with_a_fake_as_the_fix(op_name):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.errors import BadOption, BadRegistration
+from opforge.errors import BadOption, BadRegistration, BadSignature
 
 Tensor = torch.Tensor
 
@@ -76,6 +76,21 @@ def test_a_kernel_for_a_device_runs_instead_of_the_body(op_name, form, calls):
         assert type(seen[0]) is Weights
 
 
+@FORMS
+def test_a_kernel_for_a_device_gets_the_defaults_of_the_function(op_name, form):
+    op, args = called(form, op_name)
+    seen = []
+    op.register_kernel(["cpu", "cuda"], lambda x, second: seen.append(second) or x.clone())
+    op(args[0])
+    assert seen[0] == (3.0 if form is plain else WEIGHTS)
+
+
+def test_a_kernel_for_another_device_leaves_the_body_on_this_one(op_name):
+    op, args = called(plain, op_name)
+    op.register_kernel("cuda")(lambda x, y: x + 100)
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "eager"])
 @FORMS
 def test_a_kernel_for_a_device_runs_when_compiled(op_name, form, backend):
@@ -84,6 +99,24 @@ def test_a_kernel_for_a_device_runs_when_compiled(op_name, form, backend):
     run(*args)
     op.register_kernel("cpu", lambda x, second: x + 100)
     assert run(*args).tolist() == [101.0, 101.0]
+
+
+def test_a_kernel_for_a_device_stays_behind_the_ops_checks(op_name):
+    op, args = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x)
+    with pytest.raises(opforge.errors.WrongResult):
+        op(*args)
+    op.register_kernel("cpu", lambda x, y: "text")
+    with pytest.raises(opforge.errors.WrongReturn):
+        op(*args)
+
+
+def test_going_back_through_a_kernel_for_a_device_without_a_backward_raises(op_name):
+    op, _ = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x * 2)
+    out = op(torch.ones(2, requires_grad=True))
+    with pytest.raises(opforge.errors.MissingBackward):
+        out.sum().backward()
 
 
 def test_a_kernel_can_be_disabled_for_a_while(op_name):
@@ -118,6 +151,13 @@ def test_a_late_fake_is_the_one_that_is_asked(op_name, form, calls):
     assert callable(fake)
 
 
+def test_a_late_fake_with_too_few_parameters_is_refused_and_changes_nothing(op_name):
+    op, args = called(plain, op_name)
+    with pytest.raises(BadSignature, match="too many positional arguments"):
+        op.register_fake(lambda: None)
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
 @CALLS
 @FORMS
 @pytest.mark.parametrize("how", ["eager", "aot_eager"])
@@ -138,6 +178,35 @@ def test_a_late_backward_is_used(op_name, form, calls, how):
     x = args[0].clone().requires_grad_()
     (op if how == "eager" else compiled(op))(x, *args[1:]).sum().backward()
     assert x.grad.tolist() == [50.0 if form is flattened else 30.0] * 2
+
+
+def test_a_late_backward_serves_torch_func(op_name):
+    op, (x,) = called(plain, op_name, 1)
+    torch.func.vmap(op)(x.unsqueeze(0))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    assert torch.func.grad(lambda x: op(x).sum())(x).tolist() == [7.0, 7.0]
+
+
+def test_a_late_backward_goes_with_the_kernel_of_a_device(op_name):
+    op, (x,) = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x + 100)
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    x = x.requires_grad_()
+    out = op(x)
+    out.sum().backward()
+    assert (out.tolist(), x.grad.tolist()) == ([101.0, 101.0], [7.0, 7.0])
+
+
+def test_a_late_backward_of_an_op_that_mutates_is_refused(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    with pytest.raises(BadOption, match="cannot have a backward"):
+        op.register_autograd(lambda ctx, grad: grad)
+    x = torch.zeros(1)
+    op(x)
+    assert x.item() == 1.0
 
 
 @CALLS
@@ -168,6 +237,30 @@ def test_a_late_autocast_rule_is_used(op_name, form, calls):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert op(*args).dtype == torch.bfloat16
     assert op(*args).dtype == torch.float32
+
+
+def test_the_handle_the_overload_and_the_packet_stay_the_same(op_name):
+    name = op_name()
+    op, args = plain(name)
+    overload = opforge.info(op).overload
+    op.register_fake(lambda x, y=3.0: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    assert opforge.info(op).overload is overload is op
+    namespace, short = name.split("::")
+    assert getattr(getattr(torch.ops, namespace), short).default is op
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
+@FORMS
+def test_late_rules_show_in_explain(op_name, form):
+    op, _ = called(form, op_name)
+    op.register_kernel("cpu", lambda x, second: x + 100)
+    op.register_fake(lambda x, second=None: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    text = opforge.explain(op)
+    assert "on cpu" in text
+    assert "fake      given" in text
+    assert "backward  given" in text
 
 
 def test_a_stale_handle_takes_no_rules(op_name):
@@ -242,6 +335,13 @@ def test_a_body_for_this_type_of_device_runs(op_name, form, with_backward):
         assert x.grad.tolist() == [7.0, 7.0]
 
 
+def test_a_body_that_is_not_for_this_type_of_device_does_not_run_below_a_backward(op_name):
+    op, (x,) = called(plain, op_name, device_types="cuda", backward=lambda ctx, g: (g, None))
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        with pytest.raises(NotImplementedError, match="'CPU' backend"):
+            op(x)
+
+
 def test_an_op_without_tensors_goes_by_its_device(op_name):
     @opforge.op(op_name(), device_types="cpu")
     def op(n: int, device: torch.device) -> Tensor:
@@ -299,6 +399,26 @@ def test_a_kernel_that_cannot_be_called_is_refused_and_changes_nothing(
     assert op(*args).tolist() == before
 
 
+def test_a_kernel_takes_keyword_only_parameters_by_their_names(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, *, y: float) -> Tensor:
+        return x * y
+
+    with pytest.raises(BadOption, match=r"kernel\(x, y=y\)"):
+        op.register_kernel("cpu", lambda x, z: x + 100)
+    op.register_kernel("cpu", lambda x, **rest: x + rest["y"])
+    assert op(torch.ones(1), y=2.0).item() == 3.0
+
+
+def test_a_builtin_may_be_a_kernel(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x * 2
+
+    op.register_kernel("cpu", torch.neg)
+    assert op(torch.ones(1)).item() == -1.0
+
+
 @pytest.mark.parametrize("decorates", [False, True])
 @FORMS
 def test_a_vmap_rule_that_cannot_be_called_is_refused_and_changes_nothing(op_name, form, decorates):
@@ -313,6 +433,23 @@ def test_a_vmap_rule_may_leave_out_what_has_a_default(op_name):
     op, _ = called(plain, op_name)
     op.register_vmap(lambda info, in_dims, x: (x * 3.0, in_dims[0]))
     assert torch.func.vmap(op)(torch.ones(4, 2)).tolist() == [[3.0, 3.0]] * 4
+
+
+def test_what_a_kernel_returns_is_refused_by_its_name_and_line(op_name):
+    name = op_name()
+    op, args = plain(name)
+
+    def on_cpu(x, y):
+        return None
+
+    op.register_kernel("cpu", on_cpu)
+    with pytest.raises(opforge.errors.WrongReturn) as caught:
+        op(*args)
+    line = on_cpu.__code__.co_firstlineno
+    assert str(caught.value).startswith(
+        f"{name} ({__file__}:{line}): the kernel for cpu returned NoneType, "
+        "but the op's annotation says Tensor"
+    )
 
 
 def test_a_kernels_output_that_is_an_input_is_refused_by_its_line(op_name):

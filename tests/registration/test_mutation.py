@@ -1,7 +1,9 @@
 """Ops that change their inputs: how to say so, versions, functionalization, aliases."""
 
 import dataclasses
+import pathlib
 import warnings
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -9,9 +11,11 @@ from functorch.compile import aot_function, nop
 
 import opforge
 from opforge.errors import (
+    BadOption,
     MissingBackward,
     OpforgeWarning,
     UnsupportedBody,
+    WrongReturn,
 )
 from support.processes import run_python
 
@@ -31,6 +35,17 @@ class State:
     spare: Tensor | None = None
 
 
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+def mutated_by(op):
+    """The schema arguments that an op says it changes."""
+    schema = opforge.info(op).overload._schema
+    return [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
 def state():
     return State(torch.zeros(2), Inner(torch.zeros(3)), torch.zeros(1))
 
@@ -48,6 +63,43 @@ def refusal(function):
         except RuntimeError as error:
             return str(error)
     return "\n".join(str(w.message) for w in caught)
+
+
+def test_a_parameter_is_named(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def add_one(x: Tensor, y: Tensor) -> None:
+        x.add_(1)
+
+    x, y = torch.zeros(2), torch.zeros(2)
+    assert add_one(x, y) is None
+    assert x.tolist() == [1.0, 1.0]
+    assert x._version > y._version == 0
+    assert mutated_by(add_one) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "names"),
+    [
+        (["cfg"], ["cfg__keys", "cfg__inner__cache", "cfg__spare"]),
+        (["cfg__keys"], ["cfg__keys"]),
+        (["cfg.keys"], ["cfg__keys"]),
+        (["cfg.inner"], ["cfg__inner__cache"]),
+        (["cfg__inner"], ["cfg__inner__cache"]),
+        (["cfg.inner.cache"], ["cfg__inner__cache"]),
+        (["cfg__inner__cache"], ["cfg__inner__cache"]),
+        (["cfg.spare", "cfg__keys"], ["cfg__keys", "cfg__spare"]),
+        (("cfg.keys", "cfg"), ["cfg__keys", "cfg__inner__cache", "cfg__spare"]),
+        ({"cfg.inner.cache"}, ["cfg__inner__cache"]),
+        ("unknown", ["x", "cfg__keys", "cfg__inner__cache", "cfg__spare"]),
+    ],
+    ids=str,
+)
+def test_a_record_or_a_leaf_in_it_is_named_as(op_name, spelling, names):
+    @opforge.op(op_name(), mutates_args=spelling)
+    def op(x: Tensor, cfg: State) -> None:
+        cfg.keys.add_(1)
+
+    assert mutated_by(op) == names
 
 
 def test_the_version_rises_once_for_each_mutated_input_and_for_no_other(op_name):
@@ -88,23 +140,56 @@ def test_the_version_rises_once_where_autograd_follows_the_input(op_name):
         x.sum().backward()
 
 
-@pytest.mark.parametrize(
-    ("annotation", "holes"),
-    [(list[Tensor], []), (list[Tensor | None], [None]), (list[Tensor] | None, [])],
-    ids=str,
-)
-def test_the_version_rises_for_each_tensor_of_a_list(op_name, annotation, holes):
+def test_the_version_rises_for_each_tensor_of_a_list(op_name):
     @opforge.op(op_name(), mutates_args=["items"])
-    def op(items: annotation) -> None:
-        for item in items or ():
+    def op(items: list[Tensor]) -> None:
+        for item in items:
+            item.numpy()[:] += 1
+
+    items = [torch.zeros(1), torch.zeros(2)]
+    op(items)
+    assert [t._version for t in items] == [1, 1]
+    assert [t.tolist() for t in items] == [[1.0], [1.0, 1.0]]
+    op([])
+
+
+def test_the_version_rises_for_each_tensor_of_a_list_with_holes(op_name):
+    @opforge.op(op_name(), mutates_args=["items"])
+    def op(items: list[Tensor | None]) -> None:
+        for item in items:
             if item is not None:
                 item.numpy()[:] += 1
 
-    items = [torch.zeros(1), torch.zeros(2)]
-    op([*holes, *items])
-    assert [t._version for t in items] == [1, 1]
-    assert [t.tolist() for t in items] == [[1.0], [1.0, 1.0]]
-    op(None if annotation == (list[Tensor] | None) else [])
+    x = torch.zeros(1)
+    op([None, x])
+    assert x._version == 1
+
+
+def test_an_optional_tensor_may_be_mutated_or_absent(op_name):
+    @opforge.op(op_name(), mutates_args=["out"])
+    def op(x: Tensor, out: Tensor | None = None) -> None:
+        if out is not None:
+            out.copy_(x)
+
+    x, out = torch.ones(2), torch.zeros(2)
+    op(x)
+    before = out._version
+    op(x, out)
+    assert out.tolist() == [1.0, 1.0]
+    assert out._version > before
+
+
+def test_an_optional_list_may_be_mutated_or_absent(op_name):
+    @opforge.op(op_name(), mutates_args=["outs"])
+    def op(x: Tensor, outs: list[Tensor] | None = None) -> None:
+        for out in outs or ():
+            out.numpy()[:] = x.numpy()
+
+    op(torch.ones(2))
+    out = torch.zeros(2)
+    op(torch.ones(2), [out])
+    assert out._version == 1
+    assert out.tolist() == [1.0, 1.0]
 
 
 def test_an_optional_record_may_be_mutated_or_absent(op_name):
@@ -118,6 +203,38 @@ def test_an_optional_record_may_be_mutated_or_absent(op_name):
     op(torch.ones(2), Inner(cache))
     assert cache._version == 1
     assert cache.tolist() == [1.0, 1.0]
+
+
+def test_a_tuple_of_tensors_is_mutated(op_name):
+    @opforge.op(op_name(), mutates_args=["pair.right"])
+    def op(pair: Pair) -> None:
+        pair.right.numpy()[:] = pair.left.numpy()
+
+    pair = Pair(torch.ones(2), torch.zeros(2))
+    op(pair)
+    assert pair.right.tolist() == [1.0, 1.0]
+    assert (pair.left._version, pair.right._version) == (0, 1)
+
+
+def test_an_element_of_a_fixed_tuple_is_named_by_its_place(op_name):
+    @opforge.op(op_name(), mutates_args=["pair.1"])
+    def op(pair: tuple[Tensor, Tensor]) -> None:
+        pair[1].numpy()[:] = 3
+
+    left, right = torch.zeros(2), torch.zeros(2)
+    op((left, right))
+    assert (left._version, right._version) == (0, 1)
+
+
+def test_a_keyword_only_parameter_is_mutated(op_name):
+    @opforge.op(op_name(), mutates_args=["out"])
+    def op(x: Tensor, scale: float = 2.0, *, out: Tensor) -> None:
+        torch.mul(x, scale, out=out)
+
+    out = torch.zeros(2)
+    op(torch.ones(2), out=out)
+    assert out.tolist() == [2.0, 2.0]
+    assert out._version >= 1
 
 
 def test_the_version_of_an_inference_tensor_is_left_alone(op_name):
@@ -141,6 +258,17 @@ def test_a_tensor_saved_for_backward_and_then_mutated_is_noticed(op_name):
     clear(x)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
+
+
+def test_a_view_shares_its_version_with_its_base(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def fill(x: Tensor) -> None:
+        x.numpy()[:] = 5
+
+    base = torch.zeros(2, 2)
+    fill(base[0])
+    assert base.tolist() == [[5.0, 5.0], [0.0, 0.0]]
+    assert base._version == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
@@ -179,6 +307,22 @@ def test_a_mutated_record_is_functionalized(op_name):
     traced = [t.clone() for t in eager]
     torch.testing.assert_close(compiled(*traced), function(*eager))
     torch.testing.assert_close(traced, eager)
+
+
+def test_a_mutated_list_is_functionalized(op_name):
+    @opforge.op(op_name(), mutates_args=["items"])
+    def op(items: list[Tensor]) -> None:
+        for item in items:
+            item.add_(1)
+
+    def function(x, y):
+        op([x, y])
+        return x + y.sum()
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    x, y = torch.zeros(2), torch.zeros(3)
+    assert compiled(x, y).tolist() == [4.0, 4.0]
+    assert (x.tolist(), y.tolist()) == ([1.0, 1.0], [1.0, 1.0, 1.0])
 
 
 def test_a_mutated_view_writes_to_its_base_when_compiled(op_name):
@@ -249,6 +393,18 @@ def test_mutating_a_leaf_that_requires_grad_is_refused_as_torch_does(op_name):
     assert x.tolist() == [0.0, 0.0]
 
 
+def test_mutating_a_leaf_under_no_grad_works(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def add_one(x: Tensor) -> None:
+        x.add_(1)
+
+    x = torch.zeros(2, requires_grad=True)
+    with torch.no_grad():
+        add_one(x)
+    assert x.tolist() == [1.0, 1.0]
+    assert x.is_leaf
+
+
 def test_a_mutated_intermediate_has_no_stale_gradient(op_name):
     """Its value now comes from the op; the gradient from before the mutation would be wrong."""
 
@@ -260,6 +416,20 @@ def test_a_mutated_intermediate_has_no_stale_gradient(op_name):
     x = leaf * 2
     triple(x)
     assert x.tolist() == [6.0, 6.0]
+    with pytest.raises(MissingBackward):
+        x.sum().backward()
+    assert leaf.grad is None
+
+
+def test_a_mutated_intermediate_in_a_list_has_no_stale_gradient(op_name):
+    @opforge.op(op_name(), mutates_args=["items"])
+    def triple(items: list[Tensor]) -> None:
+        for item in items:
+            item.mul_(3)
+
+    leaf = torch.ones(2, requires_grad=True)
+    x, y = leaf * 2, torch.ones(2)
+    triple([y, x])
     with pytest.raises(MissingBackward):
         x.sum().backward()
     assert leaf.grad is None
@@ -308,6 +478,19 @@ def test_a_mutated_view_of_an_intermediate_has_no_stale_gradient(op_name):
     assert x.tolist() == [[6.0, 6.0], [2.0, 2.0]]
     with pytest.raises(MissingBackward):
         x.sum().backward()
+
+
+def test_an_integer_tensor_may_be_mutated_beside_one_that_requires_grad(op_name):
+    @opforge.op(op_name(), mutates_args=["count"])
+    def op(x: Tensor, count: Tensor) -> Tensor:
+        count.add_(1)
+        return x * 2
+
+    count = torch.zeros(1, dtype=torch.int64)
+    out = op(torch.ones(2, requires_grad=True), count)
+    assert out.requires_grad
+    assert count.item() == 1
+    assert not count.requires_grad
 
 
 def test_an_out_buffer_filled_from_an_input_that_requires_grad_gets_its_history(op_name):
@@ -426,6 +609,66 @@ for packet in (torch.ops.opforge.missing_backward, torch.ops.opforge.overwritten
     print(packet.default.name())
 """
     assert run_python(text).split() == ["opforge::missing_backward", "opforge::overwritten"]
+
+
+def test_a_mutating_op_cannot_have_a_backward(op_name):
+    with pytest.raises(BadOption) as caught:
+
+        @opforge.op(op_name(), mutates_args=["x"], backward=lambda ctx: None)
+        def op(x: Tensor) -> None:
+            x.add_(1)
+
+    text = str(caught.value)
+    assert "an op that mutates its inputs cannot have a backward" in text
+    assert "parameter 'x'" in text
+
+
+def test_an_unknown_name_is_refused_with_the_valid_ones(op_name):
+    name = op_name()
+    with pytest.raises(BadOption) as caught:
+
+        @opforge.op(name, mutates_args=["cfg.inner.cash"])
+        def op(x: Tensor, cfg: State) -> None:
+            pass
+
+    text = str(caught.value)
+    assert name in text
+    assert pathlib.Path(__file__).name in text
+    assert "mutates_args names 'cfg.inner.cash', which does not match any parameter" in text
+    assert "did you mean 'cfg.inner.cache'?" in text
+    for valid in ("x", "cfg.keys", "cfg.inner.cache", "cfg.spare"):
+        assert valid in text.partition("valid names: ")[2].split(", ")
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_name_without_tensors_is_refused(op_name):
+    with pytest.raises(BadOption, match=r"mutates_args names 'count', which holds no tensor"):
+
+        @opforge.op(op_name(), mutates_args=["count"])
+        def op(x: Tensor, count: int) -> None:
+            pass
+
+
+def test_a_bare_string_is_refused_with_the_list_to_write(op_name):
+    with pytest.raises(BadOption, match=r"mutates_args='x' is a string") as caught:
+
+        @opforge.op(op_name(), mutates_args="x")
+        def op(x: Tensor) -> None:
+            pass
+
+    assert "mutates_args=['x']" in str(caught.value)
+
+
+def test_an_op_that_returns_nothing_but_gives_something_is_refused(op_name):
+    name = op_name()
+
+    @opforge.op(name, mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        return x.add_(1)
+
+    with pytest.raises(WrongReturn, match="its annotation says None") as caught:
+        op(torch.zeros(2))
+    assert name in str(caught.value)
 
 
 def test_an_op_without_outputs_and_mutations_runs(op_name):

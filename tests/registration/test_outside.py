@@ -32,7 +32,7 @@ def record_backward(ctx, grad):
 
 WITH = {"backward": backward, "setup_context": setup_context}
 KINDS = pytest.mark.parametrize("options", [{}, WITH], ids=["without backward", "with backward"])
-CALLS = pytest.mark.parametrize("calls", [0, 50], ids=lambda n: f"after {n} calls")
+CALLS = pytest.mark.parametrize("calls", [0, 1, 50], ids=lambda n: f"after {n} calls")
 SPELLINGS = pytest.mark.parametrize("by_name", [False, True], ids=["by op", "by name"])
 
 
@@ -66,6 +66,18 @@ def test_a_cpu_kernel_from_outside_is_the_one_that_runs(op_name, options, calls,
         assert op(torch.zeros(1)).item() == 100.0
 
 
+@KINDS
+@CALLS
+def test_a_cpu_kernel_from_outside_runs_when_an_input_requires_grad(op_name, options, calls):
+    _, op = add_one(op_name, options)
+    for _ in range(calls):
+        op(torch.zeros(1, requires_grad=True))
+    torch.library.register_kernel(op, "cpu", outside)
+    for _ in range(3):
+        assert op(torch.zeros(1, requires_grad=True)).item() == 100.0
+        assert op(torch.zeros(1)).item() == 100.0
+
+
 @CALLS
 def test_the_backward_stays_with_a_cpu_kernel_from_outside(op_name, calls):
     _, op = add_one(op_name, WITH)
@@ -87,6 +99,41 @@ def test_a_cpu_kernel_from_outside_answers_for_its_own_autograd(op_name):
 
 
 @KINDS
+def test_a_kernel_on_another_op_changes_nothing_here(op_name, options):
+    _, op = add_one(op_name, options)
+    _, other = add_one(op_name, options)
+    op(torch.zeros(1))
+    torch.library.register_kernel(other, "cpu", outside)
+    assert op(torch.zeros(1)).item() == 1.0
+    assert other(torch.zeros(1)).item() == 100.0
+
+
+@KINDS
+def test_a_kernel_that_a_library_takes_back_stops_running(op_name, options):
+    name, op = add_one(op_name, options)
+    op(torch.zeros(1))
+    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+    library.impl(name.partition("::")[2], outside, "CPU")
+    assert op(torch.zeros(1)).item() == 100.0
+    library._destroy()
+    assert op(torch.zeros(1)).item() == 1.0
+    assert op(torch.zeros(1)).item() == 1.0
+
+
+@KINDS
+def test_one_kernel_after_another_from_outside(op_name, options):
+    """As many removed as added: counting kernels would not notice."""
+    name, op = add_one(op_name, options)
+    namespace, short = name.split("::")
+    for added in (100, 200, 300):
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.impl(short, lambda x, added=added: x + added, "CPU")
+        assert op(torch.zeros(1)).item() == added
+        assert op(torch.zeros(1)).item() == added
+        library._destroy()
+
+
+@KINDS
 def test_a_swap_of_kernels_between_ops_is_noticed(op_name, options):
     name, op = add_one(op_name, options)
     other_name, _ = add_one(op_name, options)
@@ -98,6 +145,12 @@ def test_a_swap_of_kernels_between_ops_is_noticed(op_name, options):
     here.impl(name.split("::")[1], outside, "CPU")
     assert op(torch.zeros(1)).item() == 100.0
     here._destroy()
+
+
+def test_the_other_devices_keep_the_body(op_name):
+    _, op = add_one(op_name, {})
+    torch.library.register_kernel(op, "cuda", outside)
+    assert op(torch.zeros(1)).item() == 1.0
 
 
 @CALLS
@@ -166,6 +219,13 @@ def test_a_vmap_rule_from_outside_is_used(op_name, options, calls, by_name):
     assert seen == [(3, (0,))]
 
 
+def test_a_vmap_rule_from_outside_serves_vmap_of_grad(op_name):
+    _, op = add_one(op_name, WITH)
+    torch.library.register_vmap(op, lambda info, in_dims, x: (op(x), in_dims[0]))
+    grads = torch.func.vmap(torch.func.grad(lambda x: op(x).sum()))(torch.zeros(3, 2))
+    assert grads.tolist() == [[10.0, 10.0]] * 3
+
+
 def test_a_vmap_rule_from_outside_serves_a_flattened_op(op_name):
     @opforge.op(op_name())
     def op(x: Tensor, cfg: Weights) -> Tensor:
@@ -206,6 +266,14 @@ def test_a_torch_dispatch_rule_from_outside_is_used(op_name):
     )
     with Mode():
         assert op(torch.zeros(1)).item() == 50.0
+
+
+def test_the_packet_and_the_overload_are_reached_through_torch_ops(op_name):
+    name, op = add_one(op_name, {})
+    namespace, short = name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), short)
+    assert packet.default is op
+    assert packet(torch.zeros(1)).item() == 1.0
 
 
 def test_an_op_removed_with_a_kernel_from_outside_can_be_made_again(op_name):

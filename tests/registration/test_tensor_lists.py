@@ -75,6 +75,17 @@ def test_a_list_of_tensors_compiles_with_its_backward(op_name):
     assert (x.grad.tolist(), y.grad.tolist()) == ([1.0, 1.0], [2.0, 2.0])
 
 
+def test_none_in_a_list_of_gradients_means_no_gradient(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, None],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + items[1]
+
+    x, y = leaf(2), leaf(2)
+    op([x, y]).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert y.grad is None
+
+
 def test_a_wrong_number_of_gradients_for_a_list_is_refused_by_name(op_name):
     name = op_name()
 
@@ -88,6 +99,25 @@ def test_a_wrong_number_of_gradients_for_a_list_is_refused_by_name(op_name):
     assert "must return a list of 2 gradients for items" in str(caught.value)
 
 
+def test_a_wrong_shape_in_a_list_of_gradients_is_refused_by_name(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, torch.ones(9)],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + items[1]
+
+    with pytest.raises(BadGradient, match=r"parameter 'items'.*shape \(9,\)"):
+        op([leaf(2), leaf(2)]).sum().backward()
+
+
+def test_a_tuple_of_tensors_of_any_length_takes_gradients(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ((grad, grad * 2),))
+    def op(items: tuple[Tensor, ...]) -> Tensor:
+        return items[0] + 2 * items[1]
+
+    x, y = leaf(2), leaf(2)
+    op((x, y)).sum().backward()
+    assert y.grad.tolist() == [2.0, 2.0]
+
+
 def test_a_list_of_optional_tensors_takes_gradients(op_name):
     @opforge.op(op_name(), backward=lambda ctx, grad: ([None, grad * 2],))
     def op(items: list[Tensor | None]) -> Tensor:
@@ -96,6 +126,16 @@ def test_a_list_of_optional_tensors_takes_gradients(op_name):
     y = leaf(2)
     op([None, y]).sum().backward()
     assert y.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_list_of_only_none_still_works_beside_a_tensor(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: (grad, [None, None]))
+    def op(x: Tensor, items: list[Tensor | None]) -> Tensor:
+        return x * 1.0 + len(items)
+
+    x = leaf(2)
+    op(x, [None, None]).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
 
 
 def test_an_empty_list_of_gradients_fits_an_empty_list(op_name):
@@ -131,6 +171,16 @@ def test_a_list_inside_a_record_takes_gradients(op_name):
     x, y, z = leaf(2), leaf(2), leaf(2)
     op(x, Bundle([y, z])).sum().backward()
     assert (y.grad.tolist(), z.grad.tolist()) == ([1.0, 1.0], [2.0, 2.0])
+
+
+def test_one_tensor_twice_in_a_list_gets_the_sum(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, grad * 2],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + 2 * items[1]
+
+    x = leaf(2)
+    op([x, x]).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
 
 
 def test_setup_context_sees_lists_as_lists(op_name):
@@ -172,6 +222,34 @@ def test_a_returned_list_brings_a_list_of_gradients(op_name):
     assert x.grad.tolist() == [6.0, 6.0]
 
 
+def test_a_returned_list_is_checked_by_gradcheck(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx, grads):
+        (x,) = ctx.saved_tensors
+        return grads[0] * 2 * x + grads[1] * 3 * x * x
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor) -> list[Tensor]:
+        return [x * x, x * x * x]
+
+    assert gradcheck(op, (doubles(3),))
+    assert gradgradcheck(op, (doubles(3),))
+
+
+def test_a_returned_empty_list_is_harmless(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g, grads: g)
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, []
+
+    x = leaf(2)
+    value, items = op(x)
+    assert items == []
+    value.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("give", [True, False])
 def test_an_optional_output_may_be_there_or_not(op_name, give):
     seen = []
@@ -190,6 +268,17 @@ def test_an_optional_output_may_be_there_or_not(op_name, give):
     first.sum().backward()
     assert x.grad.tolist() == [1.0, 1.0]
     assert (seen[0] is not None) == give
+
+
+def test_a_lone_optional_output_may_be_none(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, None))
+    def op(x: Tensor, give: bool) -> Tensor | None:
+        return x + 1 if give else None
+
+    x = leaf(2)
+    assert op(x, False) is None
+    op(x, True).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
 
 
 def test_a_record_of_outputs_brings_one_gradient_per_tensor(op_name):

@@ -1,5 +1,6 @@
 """Where the compiler sees through an op, and where the op stays an op."""
 
+import functools
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from torch.library import wrap_triton
 from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
-from opforge.errors import NeedsGpu, UnsupportedBody
+from opforge.errors import MissingBackward, NeedsGpu, UnsupportedBody
 from opforge.registry import registry
 from support import launching
 from support.launching import (
@@ -72,6 +73,13 @@ def op(op_name):
     return opforge.op(run_double, name=op_name())
 
 
+def test_plain_make_fx_keeps_the_op(op):
+    assert targets(graph_of(lambda x: op(x) + 1, x, functional=False)) == [
+        op,
+        torch.ops.aten.add.Tensor,
+    ]
+
+
 def test_make_fx_with_functionalization_sees_through_it(op):
     graph = graph_of(lambda x: op(x) + 1, x)
     assert kernel_names(graph) == ["double"]
@@ -98,6 +106,12 @@ def test_what_export_does_is_what_it_does_with_torchs_triton_op(op):
 
     with opforge.target("sm_90"):
         assert kinds(op) == kinds(torch.ops.transparent_tests.theirs.default)
+
+
+def test_compiling_again_after_a_reset_works(op):
+    for _ in range(2):
+        torch._dynamo.reset()
+        assert kernel_names(compiled_graph_of(lambda x: op(x) + 1, x)) == ["double"]
 
 
 def test_a_kernel_wrapped_at_module_level_outlives_a_reset(op_name):
@@ -128,6 +142,17 @@ def test_a_schema_is_honoured(op_name):
     [default] = launches(graph_of(op, x))
     [given] = launches(graph_of(lambda x: op(x, block=32), x))
     assert (default.arguments["BLOCK"], given.arguments["BLOCK"]) == (64, 32)
+
+
+@pytest.mark.parametrize("how", ["traced", "fake"])
+def test_a_default_that_only_the_schema_has_is_filled_in(op_name, how):
+    @opforge.op(op_name(), schema="(Tensor x, *, int block=64) -> Tensor")
+    def op(x, *, block):
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=block)
+        return out
+
+    graph_of(op, x, functional=how == "traced")
 
 
 @pytest.fixture
@@ -168,6 +193,11 @@ def test_an_eager_call_with_a_backward_launches_without_a_higher_order_op(op_nam
     torch.testing.assert_close(given.grad, 2 * x)
     assert higher_order == []
     assert is_wrap_triton_enabled()
+
+
+def test_the_count_of_higher_order_ops_would_notice(higher_order):
+    run_wrapped_before(x)
+    assert higher_order != []
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -214,6 +244,17 @@ def test_the_mode_is_resolved_by_a_module_that_the_first_trace_imports(
     assert opforge.info(op).mode == "triton_op"
     assert kernel_names(graph_of(op, torch.ones(8, 128))) == ["double"]
     assert "not loaded yet" not in opforge.explain(op)
+
+
+def test_wrap_triton_is_enabled_again_inside_of_a_nested_trace(op_name):
+    inner = opforge.op(run_wrapped, name=op_name())
+
+    @opforge.op(op_name(), kernels=[double])
+    def op(x: Tensor) -> Tensor:
+        assert kernel_names(graph_of(inner, x)) == ["double"]
+        return x + 1
+
+    torch.testing.assert_close(op(x), x + 1)
 
 
 def subclass_targets(op):
@@ -288,6 +329,26 @@ def test_a_backward_with_kernels_alone_is_captured_too(op_name):
     assert op in targets(graph)
 
 
+class Backward:
+    def __call__(self, ctx, grad):
+        return backward_by_kernel(ctx, grad)
+
+    def method(self, ctx, grad):
+        return backward_by_kernel(ctx, grad)
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [functools.partial(backward_by_kernel), Backward(), Backward().method],
+    ids=["a partial", "an object", "a method"],
+)
+def test_a_backward_of_any_kind_is_captured(op_name, backward):
+    op = opforge.op(run_double, name=op_name(), backward=backward)
+    graph = joint_graph_of(lambda x: op(x) + 1, torch.ones(30, requires_grad=True))
+    assert kernel_names(graph) == ["double", "biased"]
+    assert [ref.kernel for ref in opforge.info(op).backward_kernels] == [biased]
+
+
 def test_kernels_of_setup_context_are_captured(op_name):
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(backward_by_kernel(ctx, inputs[0]))
@@ -300,6 +361,18 @@ def test_kernels_of_setup_context_are_captured(op_name):
     )
     graph = joint_graph_of(lambda x: op(x) + 1, torch.ones(30, requires_grad=True))
     assert kernel_names(graph) == ["double", "biased"]
+
+
+def test_without_a_backward_an_input_that_requires_grad_compiles(op):
+    given = torch.ones(8, 128, requires_grad=True)
+    graph = compiled_graph_of(lambda x: op(x) + 1, given)
+    assert kernel_names(graph) == ["double"]
+
+
+def test_without_a_backward_going_back_through_a_compiled_op_raises(op, higher_order):
+    given = torch.ones(8, 128, requires_grad=True)
+    with pytest.raises(MissingBackward):
+        op(given).sum().backward()
 
 
 def test_cpu_tensors_are_refused_with_three_ways_out(op):
@@ -371,6 +444,29 @@ def test_an_op_without_tensors_says_that_there_is_no_gpu(op_name):
 
     with pytest.raises(NeedsGpu, match="there is no GPU"):
         op(3)
+
+
+def test_cpu_tensors_in_the_backward_are_refused_too(op_name):
+    @opforge.op(op_name(), backward=backward_by_kernel)
+    def op(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.raises(NeedsGpu, match="cannot use CPU tensors"):
+        op(torch.ones(4, requires_grad=True)).sum().backward()
+
+
+def test_a_branch_for_the_cpu_is_taken(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        if x.device.type == "cpu":
+            return x * 2
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+        return out
+
+    torch.testing.assert_close(op(x), 2 * x)
+    assert kernel_names(graph_of(op, x)) == ["double"]
+    assert targets(graph_of(op, x, device="cpu")) == [torch.ops.aten.mul.Tensor]
 
 
 def test_a_kernel_registered_for_the_cpu_is_called_and_kept_as_an_op(op):
@@ -476,6 +572,13 @@ def test_a_body_that_reads_on_the_host_makes_the_op_opaque(op_name, body, fake):
     assert opforge.info(op).mode == "custom_op"
 
 
+def test_nothing_of_a_body_that_could_not_be_traced_stays_in_the_graph(op_name):
+    op = opforge.op(op_name())(branches_on_a_value)
+    with pytest.warns(opforge.OpforgeWarning, match="mode='custom_op'"):
+        graph = graph_of(lambda x, s: op(x, s) + 1, x, torch.ones(1))
+    assert targets(graph) == [op, torch.ops.aten.add.Tensor]
+
+
 def test_a_body_that_has_to_be_traced_and_reads_on_the_host_is_refused(op_name):
     op = opforge.op(op_name(), mode="triton_op")(branches_on_a_value)
     with pytest.raises(UnsupportedBody, match=rf"{__file__}:\d+.*\n.*mode='custom_op'.*fake="):
@@ -517,3 +620,15 @@ def test_a_tensor_kept_from_another_trace_is_refused(op_name):
     op = opforge.op(op_name())(adds_what_it_keeps)
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"mode='custom_op'.*fake="):
         compiled_graph_of(op, x)
+
+
+def test_an_exception_of_the_body_ends_the_trace(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        if x.shape[0] == 8:
+            raise ValueError("8 rows")
+        return run_double(x)
+
+    with pytest.raises(ValueError, match="8 rows"):
+        graph_of(op, x)
+    assert opforge.info(op).mode == "triton_op"

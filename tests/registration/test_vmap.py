@@ -94,6 +94,19 @@ def test_a_rule_may_return_a_record(op_name):
     torch.testing.assert_close(out.squares, (x * x).sum(-1))
 
 
+def test_one_output_dimension_stands_for_all_outputs(op_name):
+    def rule(info, in_dims, x):
+        return (x + 1, x + 2), 0
+
+    @opforge.op(op_name(), vmap=rule)
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x + 2
+
+    x = rows(3, 2)
+    first, second = vmap(op)(x)
+    torch.testing.assert_close((first, second), (x + 1, x + 2))
+
+
 def test_output_dimensions_may_differ(op_name):
     def rule(info, in_dims, x):
         return (x + 1, x.t() + 2), (0, 1)
@@ -139,6 +152,21 @@ class TestOneCallPerSlice:
         out = vmap(lambda x, w: op(x, Weights(w, 2.0), Mode.MULTIPLY))(x, weight)
         torch.testing.assert_close(out, x * weight * 2)
 
+    def test_takes_an_absent_optional(self, op_name, options):
+        @opforge.op(op_name(), **options)
+        def op(x: Tensor, y: Tensor | None = None) -> Tensor:
+            return x + 1 if y is None else x + y
+
+        torch.testing.assert_close(vmap(op)(rows(4, 2)), rows(4, 2) + 1)
+
+    def test_returns_several(self, op_name, options):
+        @opforge.op(op_name(), **options)
+        def op(x: Tensor) -> tuple[Tensor, Tensor]:
+            return x + 1, x.sum()
+
+        x = rows(4, 2)
+        torch.testing.assert_close(vmap(op)(x), (x + 1, x.sum(1)))
+
     def test_returns_a_record(self, op_name, options):
         @opforge.op(op_name(), **options)
         def op(x: Tensor) -> Sum:
@@ -157,6 +185,26 @@ class TestOneCallPerSlice:
         x, y = rows(2, 3, 2), rows(3, 2)
         out = vmap(vmap(op), in_dims=(0, None))(x, y)
         torch.testing.assert_close(out, x * y)
+
+    def test_puts_the_batch_where_it_was_asked(self, op_name, options):
+        @opforge.op(op_name(), **options)
+        def op(x: Tensor) -> Tensor:
+            return x + 1
+
+        x = rows(4, 2)
+        torch.testing.assert_close(vmap(op, out_dims=1)(x), (x + 1).t())
+
+
+def test_sequential_calls_the_body_once_per_slice(op_name):
+    seen = []
+
+    @opforge.op(op_name(), vmap="sequential")
+    def op(x: Tensor) -> Tensor:
+        seen.append(x.tolist())
+        return torch.from_numpy(x.numpy() + 1)
+
+    assert vmap(op)(rows(3, 1)).tolist() == [[1.0], [2.0], [3.0]]
+    assert seen == [[0.0], [1.0], [2.0]]
 
 
 def test_sequential_takes_lists(op_name):
@@ -180,6 +228,17 @@ def test_sequential_returns_a_list(op_name):
     torch.testing.assert_close(out, [x, x + 1, x + 2])
 
 
+def test_sequential_returns_a_list_beside_a_tensor(op_name):
+    @opforge.op(op_name(), vmap="sequential")
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, [x + 2, x + 3]
+
+    x = rows(4, 2)
+    first, rest = vmap(op)(x)
+    torch.testing.assert_close(first, x + 1)
+    torch.testing.assert_close(list(rest), [x + 2, x + 3])
+
+
 def test_sequential_mutates_each_slice(op_name):
     @opforge.op(op_name(), vmap="sequential", mutates_args=["x"])
     def op(x: Tensor) -> None:
@@ -188,6 +247,24 @@ def test_sequential_mutates_each_slice(op_name):
     x = rows(3, 2)
     vmap(lambda x: (op(x), x)[1])(x)
     torch.testing.assert_close(x, rows(3, 2) + 1)
+
+
+def test_sequential_takes_required_keyword_only_tensors(op_name):
+    @opforge.op(op_name(), vmap="sequential")
+    def op(x: Tensor, scale: float = 2.0, *, bias: Tensor) -> Tensor:
+        return x * scale + bias
+
+    x, bias = rows(3, 2), rows(3, 2)
+    torch.testing.assert_close(vmap(lambda x, b: op(x, bias=b))(x, bias), x * 2 + bias)
+
+
+def test_sequential_with_a_batch_of_none_is_torchs_own_error(op_name):
+    @opforge.op(op_name(), vmap="sequential")
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises((RuntimeError, ValueError)):
+        vmap(op)(torch.empty(0, 2))
 
 
 def test_vmap_of_grad_and_grad_of_vmap_use_the_rule(op_name):
@@ -227,6 +304,18 @@ def test_a_rule_runs_under_compile(op_name):
     torch.testing.assert_close(compiled(rows(3, 2)), (rows(3, 2) + 1) * 2)
 
 
+def test_a_rules_own_exception_propagates(op_name):
+    def rule(info, in_dims, x):
+        raise KeyError("mine")
+
+    @opforge.op(op_name(), vmap=rule)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(KeyError, match="mine"):
+        vmap(op)(rows(3))
+
+
 @pytest.mark.parametrize("rule", ["parallel", 3, ()])
 def test_anything_else_is_refused(op_name, rule):
     with pytest.raises(BadOption) as caught:
@@ -238,6 +327,17 @@ def test_anything_else_is_refused(op_name, rule):
     text = str(caught.value)
     assert f"vmap={rule!r} is neither a rule nor 'sequential'" in text
     assert "(info, in_dims, *args) -> (output, out_dims)" in text
+
+
+def test_explain_says_which_rule_there_is(op_name):
+    def body(x: Tensor) -> Tensor:
+        return x + 1
+
+    rules = {"sequential": "sequential", "given": lambda info, in_dims, x: (x, 0), "none": None}
+    for word, rule in rules.items():
+        op = opforge.op(op_name(), vmap=rule)(body)
+        line = next(t for t in opforge.explain(op).splitlines() if t.split()[:1] == ["vmap"])
+        assert word in line
 
 
 class Ends(NamedTuple):

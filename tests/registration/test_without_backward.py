@@ -1,5 +1,6 @@
 """Ops without a backward: the forward runs, and no gradient ever leaks out of the body."""
 
+import dataclasses
 import pathlib
 import warnings
 
@@ -11,6 +12,14 @@ import opforge
 from opforge.errors import MissingBackward, OpforgeWarning
 
 Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    count: int = 1
 
 
 def leaf(*shape):
@@ -30,6 +39,11 @@ def half_op(op_name):
         return out + x
 
     return name, half
+
+
+def test_the_forward_runs_without_a_backward(op_name):
+    _, half = half_op(op_name)
+    assert half(leaf(2)).tolist() == [4.0, 4.0]
 
 
 def test_going_backward_without_a_backward_raises_naming_the_op_and_the_way_out(op_name):
@@ -73,6 +87,13 @@ def test_the_forward_runs_without_a_backward_when_compiled(op_name):
     assert compiled(leaf(2)).tolist() == [8.0, 8.0]
 
 
+def test_a_compiled_function_says_so_every_time_it_goes_backward(op_name):
+    name, half = half_op(op_name)
+    compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
+    refusal(lambda: compiled(leaf(2)).sum().backward())
+    assert name in refusal(lambda: compiled(leaf(2)).sum().backward())
+
+
 def test_no_gradient_leaks_from_the_body_under_torch_func_grad(op_name):
     name, half = half_op(op_name)
     grads = []
@@ -92,6 +113,18 @@ def test_a_function_that_detaches_the_result_has_its_other_gradients(op_name):
     assert x.grad is None
     assert y.grad.tolist() == [4.0, 4.0]
     assert torch.func.grad(function, argnums=1)(torch.ones(2), torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_no_gradient_leaks_when_only_a_record_field_requires_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x + cfg.weight
+
+    weight = leaf(2)
+    out = op(torch.ones(2), Weights(weight))
+    with pytest.raises(MissingBackward):
+        out.sum().backward()
+    assert weight.grad is None
 
 
 def test_no_gradient_leaks_when_only_a_list_element_requires_grad(op_name):
@@ -118,6 +151,28 @@ def test_without_a_backward_several_outputs_raise_too(op_name):
     for output in (first, *rest):
         with pytest.raises(MissingBackward):
             output.sum().backward(retain_graph=True)
+
+
+def test_without_a_backward_an_integer_output_needs_no_gradient(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x.argsort()
+
+    assert not op(leaf(3)).requires_grad
+
+
+def test_a_bystander_still_gets_its_gradient(op_name):
+    _, half = half_op(op_name)
+    x, y = torch.ones(2), leaf(2)
+    (half(x) * y).sum().backward()
+    assert y.grad.tolist() == [4.0, 4.0]
+
+
+def test_a_detached_result_goes_backward_without_complaint(op_name):
+    _, half = half_op(op_name)
+    x = leaf(2)
+    (half(x).detach() * x).sum().backward()
+    assert x.grad.tolist() == [4.0, 4.0]
 
 
 def test_the_body_sees_no_graph(op_name):
@@ -147,6 +202,19 @@ def test_a_captured_tensor_that_requires_grad_gets_no_gradient_and_one_warning(o
     assert not op(torch.ones(2)).requires_grad
 
 
+def test_a_captured_tensor_gets_no_gradient_in_an_op_with_a_backward(op_name):
+    weight = leaf(2)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: g * 5)
+    def op(x: Tensor) -> Tensor:
+        return x * weight
+
+    x = leaf(2)
+    op(x).sum().backward()
+    assert weight.grad is None
+    assert x.grad.tolist() == [5.0, 5.0]
+
+
 def test_a_captured_tensor_in_an_op_with_a_backward_is_reported_when_nothing_else_needs_grad(
     op_name,
 ):
@@ -159,6 +227,18 @@ def test_a_captured_tensor_in_an_op_with_a_backward_is_reported_when_nothing_els
     with pytest.warns(OpforgeWarning, match="no gradient reaches it"):
         out = op(torch.ones(2))
     assert not out.requires_grad
+
+
+def test_a_captured_tensor_in_several_outputs_gets_no_gradient(op_name):
+    weight = leaf(2)
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, [x * weight, x + 2]
+
+    with pytest.warns(OpforgeWarning):
+        first, rest = op(torch.ones(2))
+    assert not any(t.requires_grad for t in (first, *rest))
 
 
 def test_no_grad_and_inference_mode_record_nothing(op_name):
@@ -191,6 +271,16 @@ def test_an_absent_optional_tensor_does_not_make_the_output_require_grad(op_name
     assert op(torch.ones(2), leaf(2)).requires_grad
 
 
+def test_no_torch_warning_comes_with_the_error(op_name):
+    """PyTorch's fallback would say that no autograd kernel was registered, which misleads."""
+    _, half = half_op(op_name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(MissingBackward):
+            half(leaf(2)).sum().backward()
+    assert [str(w.message) for w in caught] == []
+
+
 def test_an_op_without_a_backward_inside_one_with_a_backward_does_no_harm(op_name):
     _, half = half_op(op_name)
 
@@ -202,3 +292,30 @@ def test_an_op_without_a_backward_inside_one_with_a_backward_does_no_harm(op_nam
     outer(x).sum().backward()
     torch.compile(outer, backend="aot_eager", fullgraph=True)(x).sum().backward()
     assert x.grad.tolist() == [8.0, 8.0]
+
+
+def test_an_op_without_a_backward_inside_another_is_named_by_the_outer_one(op_name):
+    _, half = half_op(op_name)
+    name = op_name()
+
+    @opforge.op(name)
+    def outer(x: Tensor) -> Tensor:
+        return half(x)
+
+    with pytest.raises(MissingBackward, match=name):
+        outer(leaf(2)).sum().backward()
+
+
+def test_scalars_come_out_beside_tensors_that_require_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, int]:
+        return x * 2, x.shape[0]
+
+    @opforge.op(op_name())
+    def size(x: Tensor) -> int:
+        return x.shape[0]
+
+    value, count = op(leaf(3))
+    assert value.requires_grad
+    assert count == 3
+    assert size(leaf(3)) == 3

@@ -13,6 +13,7 @@ import opforge
 from opforge.errors import OpforgeWarning, WrongResult
 from support.launching import (
     blocks,
+    compiled_graph_of,
     double,
     double_in_place,
     graph_of,
@@ -91,6 +92,14 @@ def test_an_operation_in_place_is_refused_too(refusal):
     assert "mutates_args=['x']" in text
 
 
+def test_the_input_that_is_written_is_the_one_named(refusal):
+    def body(x: Tensor, y: Tensor, z: Tensor | None) -> Tensor:
+        double_in_place[(8,)](y, y.numel(), BLOCK=128)
+        return x + 1
+
+    assert "writes to 'y'" in refusal(body, x, x, None)
+
+
 @dataclasses.dataclass(frozen=True)
 class State:
     step: Tensor
@@ -110,6 +119,16 @@ def test_a_field_is_named_by_its_path(op_name):
     assert "mutates_args=['state.step', 'state.total']" in str(caught.value)
 
 
+def test_a_tensor_of_a_list_is_named_by_the_list(op_name):
+    @opforge.op(op_name())
+    def op(xs: list[Tensor]) -> Tensor:
+        double_in_place[(8,)](xs[1], 100, BLOCK=128)
+        return xs[0] + 1
+
+    with pytest.raises(WrongResult, match="writes to 'xs'"):
+        graph_of(lambda x, y: op([x, y]), x, x)
+
+
 def test_a_write_inside_of_a_nested_op_is_one_of_the_outer_op(op_name, refusal):
     @opforge.op(op_name(), mutates_args=("x",))
     def inner(x: Tensor) -> None:
@@ -122,9 +141,29 @@ def test_a_write_inside_of_a_nested_op_is_one_of_the_outer_op(op_name, refusal):
     assert "writes to 'x'" in refusal(body, mode="triton_op")
 
 
+def test_an_undeclared_write_is_shown_by_torch_compile(op_name):
+    name = op_name()
+    op = opforge.op(in_place, name=name)
+    with pytest.raises(Exception, match="which mutates_args does not name") as caught:
+        compiled_graph_of(op, x)
+    assert name in str(caught.value)
+
+
 @pytest.mark.parametrize("declared", [("x",), ["x"], "unknown"], ids=str)
 def test_a_declared_write_is_fine(op_name, declared):
     op = opforge.op(in_place, name=op_name(), mutates_args=declared)
+    [launch] = launches(graph_of(op, x))
+    assert launch.cloned == ["x_ptr"]
+    assert not any("wrote nothing" in note for note in opforge.info(op).notes)
+
+
+def test_a_write_to_a_copy_is_fine(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = x.clone()
+        double_in_place[(8,)](out, x.numel(), BLOCK=128)
+        return out
+
     [launch] = launches(graph_of(op, x))
     assert launch.cloned == ["x_ptr"]
 
@@ -154,12 +193,37 @@ def test_a_tensor_that_an_index_is_read_from_is_not_written(op_name, is_indexed)
     assert launch.cloned == ["out_ptr"]
 
 
+@triton.jit
+def among_numbers(x_ptr, n, out_ptr, absent, y_ptr):
+    tl.store(out_ptr + n, tl.load(x_ptr) + tl.load(y_ptr))
+
+
+def test_numbers_between_tensors_shift_nothing(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        among_numbers[(1,)](x, 1, out, None, y)
+        return out
+
+    [launch] = launches(graph_of(op, x, x))
+    assert launch.cloned == ["out_ptr"]
+
+
 def test_an_input_given_twice_may_be_written_through_the_declared_one(op_name):
     @opforge.op(op_name(), mutates_args=("x",))
     def op(x: Tensor, y: Tensor) -> None:
         double_in_place[(8,)](x, x.numel(), BLOCK=128)
 
     assert kernel_names(graph_of(lambda x: op(x, x), x)) == ["double_in_place"]
+
+
+def test_unknown_mutation_notes_nothing(op_name):
+    @opforge.op(op_name(), mutates_args="unknown")
+    def op(x: Tensor, y: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    graph_of(op, x, x)
+    assert not any("wrote nothing" in note for note in opforge.info(op).notes)
 
 
 def launch_impure(x: Tensor) -> Tensor:
