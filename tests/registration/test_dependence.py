@@ -135,7 +135,6 @@ def both_of(name, module):
     "changes",
     [
         pytest.param({"block": 256}, id="a config's block"),
-        pytest.param({"warps": 8}, id="a config's warps"),
         pytest.param({"scale": 3}, id="a device function"),
         pytest.param({"side": 3}, id="a constant of a device function"),
         pytest.param({"guess": 8}, id="a heuristic"),
@@ -145,11 +144,9 @@ def both_of(name, module):
         pytest.param({"first": 3, "second": 2}, id="values that two functions close over"),
         pytest.param({"help": 2}, id="a helper of the host body"),
         pytest.param({"default": 2}, id="a default of a helper"),
-        pytest.param({"keyword": 2}, id="a keyword's default of a helper"),
         pytest.param({"size": 5}, id="a tuple that the host body reads"),
         pytest.param({"entry": 2}, id="a dict that the host body reads"),
         pytest.param({"method": 2}, id="a method that the host body calls"),
-        pytest.param({"attribute": 2}, id="an attribute that a method reads"),
         pytest.param({"member": 2}, id="a class's attribute that a method reads"),
     ],
 )
@@ -158,7 +155,7 @@ def test_both_change_with(hashes, changes):
 
 
 HOLDING = """
-import dataclasses, functools, math, types
+import dataclasses, functools, types
 import numpy, torch, triton, opforge
 from torch.nn import functional as F
 from support.launching import double, with_defaults
@@ -202,21 +199,13 @@ op = opforge.op({name!r})(body)
     ("use", "first", "second"),
     [
         ("x.to(HELD)", "torch.float16", "torch.bfloat16"),
-        ("x.to(HELD['a'])", "{'a': torch.float16}", "{'a': torch.bfloat16}"),
-        ("x.to(device=HELD)", "torch.device('cpu')", "torch.device('cuda')"),
-        ("x.contiguous(memory_format=HELD)", "torch.contiguous_format", "torch.channels_last"),
         ("HELD(x)", "torch.sin", "torch.cos"),
-        ("HELD(x)", "F.silu", "F.gelu"),
         ("HELD['a'](x)", "{'a': F.silu, 'b': F.gelu}", "{'a': F.gelu, 'b': F.silu}"),
-        ("x * HELD(x.size(0))", "math.floor", "math.ceil"),
         ("x * HELD", "numpy.log2(3.0)", "numpy.log2(5.0)"),
-        ("x * len(HELD)", "range(2)", "range(3)"),
         ("HELD(x, out)", "functools.partial(launch, 64)", "functools.partial(launch, 128)"),
         ("x * HELD.block", "Slots(64)", "Slots(128)"),
-        ("x * HELD.block", "types.SimpleNamespace(block=1)", "types.SimpleNamespace(block=2)"),
         ("x * HELD.inner.block", "Names(inner=Config(64))", "Names(inner=Config(128))"),
         ("x * HELD[0].block + HELD[1].block", "(SMALL, LARGE)", "(LARGE, SMALL)"),
-        ("x * HELD[x.size(0)].block", "[SMALL, LARGE, SMALL]", "[SMALL, LARGE, LARGE]"),
         ("x * HELD['a'].block", "{'a': SMALL, 'b': LARGE}", "{'a': LARGE, 'b': SMALL}"),
         ("x * HELD()", "closing(SMALL, LARGE)", "closing(LARGE, SMALL)"),
         (
@@ -441,16 +430,4 @@ def test_unregistering_forgets_the_entry(op_name):
     assert double in triton_ops_to_kernels[name]
     graph_of(op, torch.ones(8, 128))
     opforge.unregister(op)
-    assert name not in triton_ops_to_kernels
-
-
-def test_an_op_without_kernels_has_no_entry(op_name):
-    name = op_name()
-
-    @opforge.op(name)
-    def op(x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-    op(torch.ones(1))
-    graph_of(op, torch.ones(1))
     assert name not in triton_ops_to_kernels
