@@ -1,7 +1,6 @@
 """Exporting one way or both: what is kept, and how a failure names the user's line."""
 
 import linecache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,18 +79,17 @@ def test_strict_is_tried_next_and_the_first_failure_is_kept():
     assert ".numpy() is not supported for tensor subclasses" in str(failure)
 
 
-def test_forced_non_strict_does_not_try_strict():
-    _, text, line = refusal(Numpy(), strict=False)
-    assert line == "return torch.from_numpy(np.sin(x.numpy()))"
-    assert "Numpy cannot be exported, non-strict\n" in text
-    assert text.endswith("use torch functions, or strict=True")
-
-
-def test_forced_strict_does_not_try_non_strict():
-    _, text, line = refusal(Breaks(), strict=True)
-    assert line == "torch._dynamo.graph_break()"
-    assert "Breaks cannot be exported, strict\n" in text
-    assert "User-inserted graph break" in text
+@pytest.mark.parametrize(
+    ("model", "strict", "source"),
+    [
+        (Numpy(), False, "return torch.from_numpy(np.sin(x.numpy()))"),
+        (Breaks(), True, "torch._dynamo.graph_break()"),
+    ],
+)
+def test_one_way_does_not_try_the_other(model, strict, source):
+    _, text, line = refusal(model, strict=strict)
+    assert line == source
+    assert text.count("export failed") == 1
 
 
 def test_when_both_fail_both_reasons_are_reported():
@@ -175,12 +173,6 @@ def test_without_a_gpu_a_bare_launch_fails_both_ways():
     assert "decorated with @opforge.op" in error.fix
 
 
-def test_an_op_in_a_model_exports_both_ways():
-    for strict in (True, False):
-        exported = attempt(packaged_ops.Block(), strict=strict, dynamic={"x": {0: "batch"}})
-        assert exported.strict is strict
-
-
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_bare_op_with_a_record_exports_both_ways(strict):
     args = torch.randn(4, 16), packaged_ops.Scale(torch.randn(16))
@@ -193,23 +185,11 @@ class Refuses(torch.nn.Module):
         raise ValueError("not today")
 
 
-@pytest.mark.parametrize("strict", [None, True, False])
+@pytest.mark.parametrize("strict", [True, False])
 def test_an_error_of_the_model_itself_suggests_trying_eager_first(strict):
     error, _, line = refusal(Refuses(), strict=strict)
     assert line == 'raise ValueError("not today")'
     assert "does the model run in eager with these arguments?" in error.fix
-
-
-class Opens(torch.nn.Module):
-    def forward(self, x):
-        with Path("/dev/null").open():
-            return x + 1
-
-
-def test_code_that_dynamo_cannot_trace_gets_our_fix_instead_of_dynamos_hints():
-    error, _, line = refusal(Opens(), strict=True)
-    assert line == 'with Path("/dev/null").open():'
-    assert error.fix.startswith("use strict=False, which runs the Python")
 
 
 class Labels(torch.nn.Module):
@@ -221,14 +201,9 @@ class Labels(torch.nn.Module):
         return x + 1, self.label
 
 
-@pytest.mark.parametrize("label", ["half", 0.5, True])
+@pytest.mark.parametrize("label", ["half", True])
 def test_values_that_a_package_cannot_return_are_refused_before_compiling(label):
     error, text, line = refusal(Labels(label))
     assert line == "def forward(self, x):"
     assert "Labels returns a value that a package cannot return" in text
     assert repr(label) in error.found
-
-
-@pytest.mark.parametrize("label", [None, 3])
-def test_none_and_integers_may_be_returned(label):
-    assert attempt(Labels(label)).program is not None

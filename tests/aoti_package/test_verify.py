@@ -21,7 +21,7 @@ def difference(found, expected, **tolerance):
     return fresh.difference(found, expected, {**SPEC, **tolerance})
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_allowed_and_more_is_not(dtype):
     expected = torch.randn(1000, dtype=dtype)
     step = torch.finfo(dtype).eps
@@ -76,11 +76,8 @@ def test_a_mutated_input_is_compared_and_the_call_is_named(built_op, tmp_path):
     grad = torch.ones(6)
     found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
     assert found.calls == (("as told", 0),)
-    with pytest.raises(WrongResult) as raised:
+    with pytest.raises(WrongResult, match=r"as told: tensor 0 differs by 1, tolerance 0\.0001"):
         verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
-    assert "found: as told: tensor 0 differs by 1, tolerance 0.0001 of its size" in str(
-        raised.value
-    )
 
 
 def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(built_op, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +94,7 @@ def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, even where they overlap or leave gaps."""
-    return copy.deepcopy(tensor.detach())
+    return _strided(tensor.detach(), tensor.stride())
 
 
 def mutated_state(program: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -223,7 +222,11 @@ def _like(
         for dim, size in enumerate(shape):
             index = torch.arange(size, device=leaf.device) % leaf.shape[dim]
             values = values.index_select(dim, index)
-    # Along a stride of 0 (from expand) all elements are one.
-    first = [1 if d == 0 and n else n for n, d in zip(shape, strides, strict=True)]
-    made = torch.empty_strided(first, strides, dtype=leaf.dtype, device=leaf.device)
-    return made.copy_(values[tuple(map(slice, first))]).expand(shape)
+    return _strided(values, strides)
+
+
+def _strided(values: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """The values at these strides; along a stride of 0, from expand, all elements are one."""
+    first = [1 if d == 0 and n else n for n, d in zip(values.shape, strides, strict=True)]
+    made = torch.empty_strided(first, strides, dtype=values.dtype, device=values.device)
+    return made.copy_(values[tuple(map(slice, first))]).expand(values.shape)
