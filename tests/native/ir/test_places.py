@@ -8,7 +8,7 @@ import torch
 
 from opforge import native
 from opforge.native.ir.cases import Guard, Path
-from opforge.native.ir.places import Placed, in_order, short, shortened, told
+from opforge.native.ir.places import short, shortened, told
 from opforge.native.ir.program import Kernel
 from opforge.native.plan import plan
 from support.native.traced_kernels import block
@@ -73,8 +73,3 @@ def test_a_note_is_long_for_who_builds_and_short_for_others():
     assert note == "/dev/sda:3 is read at /a/b.py:3"
     assert shortened((note,)) == ("/dev/sda:3 is read at b.py:3",)
     assert pickle.loads(pickle.dumps(note)).short == note.short
-
-
-def test_texts_are_ordered_by_file_and_line():
-    texts = [("c", "b.py:3"), ("e", ""), ("b", "b.py:12"), ("d", "a.py:1"), ("a", "b.py:2")]
-    assert in_order(Placed(*one) for one in texts) == ["a", "c", "b", "d", "e"]

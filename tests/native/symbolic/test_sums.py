@@ -1,7 +1,7 @@
 """Sums of products, and what is taken out of them."""
 
 from opforge.native.ir.expr import Expr, Var, text
-from opforge.native.symbolic.sums import added, core, multiplied, sum_of, term_of, without
+from opforge.native.symbolic.algebra import added, core, multiplied, sum_of, term_of, without
 
 m, n = Var("m"), Var("n")
 PRODUCT = Expr("*", (m, n))

@@ -296,19 +296,6 @@ def test_a_record_and_its_gradients(planned):
     torch.testing.assert_close(found, (grad * weight * 2, grad * x * 2))
 
 
-def test_cases_that_differ_keep_what_tells_them_apart(planned):
-    def widened(x: Tensor) -> Tensor:
-        return x.float() * 2
-
-    made = planned(
-        widened, lambda ctx, grad: grad * 2, None, x=native.tensor("n", dtype=("fp16", "bf16"))
-    )
-    assert made.names == ["grad_out", "x"]
-    grad = torch.randn(5)
-    for dtype in (torch.float16, torch.bfloat16):
-        torch.testing.assert_close(made(grad, torch.empty(5, dtype=dtype)), (grad * 2).to(dtype))
-
-
 def test_cases_stay_in_the_order_of_the_op(op_name):
     def doubled(w: Tensor, x: Tensor) -> Tensor:
         return x * 2
@@ -360,8 +347,3 @@ def test_a_call_that_is_not_covered_is_refused(planned):
     with pytest.raises(OpforgeError, match=r"_backward .*it cannot be built") as refused:
         planned(silu, backward, x=native.tensor("n", dtype="fp32"))
     assert "aten.sort" in refused.value.found
-
-
-def test_a_backward_without_gradients_is_refused(planned):
-    with pytest.raises(OpforgeError, match="no"):
-        planned(silu, lambda ctx, grad: None, x=native.tensor("n", dtype="fp32"))

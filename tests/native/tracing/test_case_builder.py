@@ -11,7 +11,6 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import BadDeclaration, UnsupportedBody
-from opforge.native.ir.cases import Fill
 from opforge.native.ir.expr import evaluate
 from opforge.native.plan import plan
 from opforge.native.symbolic import explore, symint
@@ -149,24 +148,6 @@ def test_a_loop_whose_terms_grow_in_every_round_ends(loop, monkeypatch):
     assert error.found == f"it branches again and again at {__file__}:{line}"
 
 
-def test_a_loop_in_steps_is_bounded_where_it_has_few_enough(monkeypatch):
-    # 64 take 3 s.
-    monkeypatch.setattr(symint, "MOST_AT_A_LINE", 16)
-
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        start = 0
-        while start < x.shape[0]:
-            block[(1,)](x, out, start, BLOCK=64)
-            start += 64
-        return out
-
-    flat = {"x": T("n", dtype="fp32")}
-    error = refusal(BadDeclaration, body, **flat)
-    assert error.fix == "bound n: dims={'n': (1, 512)}"
-    assert len(built(body, dims={"n": (1, 512)}, **flat).case.paths) == 8
-
-
 def test_a_path_with_too_many_branches_on_bounded_sizes(monkeypatch):
     monkeypatch.setattr(symint, "MOST_ON_A_PATH", 16)
 
@@ -217,17 +198,6 @@ def test_a_float_that_is_a_constant_says_how_to_declare_it():
     assert "eps=native.choice(0.5, 1.0)" in error.fix
 
 
-def test_a_float_of_a_declared_size_is_a_constant():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=x.shape[1] ** -0.5)
-        return out
-
-    found = built(body, dims={"n": [16, 64]}, **X)
-    constants = {dict(r.constants)["A"] for r, _ in found.requests.values()}
-    assert constants == {0.25, 0.125}
-
-
 def test_a_body_that_raises_for_one_vendor_names_its_gpus():
     def body(x: Tensor) -> Tensor:
         if torch.version.hip:
@@ -262,16 +232,6 @@ def test_a_refused_path_carries_the_bodys_message():
     assert where == ["x fp32 2-d where m % 8 != 0"]
 
 
-def test_an_error_that_torch_raises_has_the_flat_the_body():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x.view(3, -1, 5, 7), out)
-        return out
-
-    line = inspect.getsourcelines(body)[1] + 2
-    assert f"({__file__}:{line})" in refusal(UnsupportedBody, body, x=T("2 2", dtype="fp32")).found
-
-
 def test_a_reason_is_given_once_for_all_cases(make_op):
     def body(x: Tensor) -> Tensor:
         assert x.shape[0] % 8 == 0, "rows come in eights"
@@ -294,14 +254,6 @@ def test_a_body_that_launches_nothing_is_an_error():
         return torch.empty_like(x)
 
     assert "neither a kernel launch nor a torch call" in refusal(UnsupportedBody, body).what
-
-
-def test_a_body_that_only_fills_is_built():
-    def body(x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
-
-    (path,) = built(body).case.paths
-    assert [type(step) for step in path.steps] == [Fill]
 
 
 def test_too_many_paths_through_a_body(monkeypatch):
@@ -328,19 +280,6 @@ def test_a_call_that_a_library_cannot_make_is_told_before_all_paths_are_traced()
     error = refusal(UnsupportedBody, body)
     line = inspect.getsourcelines(body)[1] + 2
     assert f"aten.median.dim at {__file__}:{line}" in error.found
-
-
-def test_the_rest_of_the_body_sees_the_sizes_of_such_a_calls_result():
-    walks = []
-
-    def body(x: Tensor) -> Tensor:
-        walks.append(1)
-        out = torch.empty_like(x)
-        take[(1,)](x.median(-1)[0].view(x.shape[0]), out)
-        return out
-
-    assert "aten.median" in refusal(UnsupportedBody, body).found
-    assert len(walks) < 12
 
 
 @pytest.mark.parametrize(
@@ -409,19 +348,6 @@ def test_only_architectures_that_reach_a_launch_get_its_kernels():
     (found,) = Body(body, X, archs=sm(80, 86, 90, 100)).built
     archs = {dict(r.constants).get("BLOCK"): a for r, a in found.requests.values()}
     assert archs == {128: sm(90, 100), 64: sm(80, 86), None: sm(80, 86, 90, 100)}
-
-
-def test_the_same_body_always_gives_the_same_program():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        if x.shape[0] > 7 and x.shape[1] % 3 == 0:
-            block[(1,)](x, out, x.shape[1], BLOCK=64)
-        take[(1,)](x, out)
-        return out
-
-    first, second = (Body(body, X).built[0] for _ in range(2))
-    assert first.case == second.case
-    assert list(first.requests) == list(second.requests)
 
 
 def test_a_body_that_keeps_a_tensor_between_calls_is_refused():

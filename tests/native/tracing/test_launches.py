@@ -23,14 +23,12 @@ from opforge.native.ir.cases import Descriptor, Fill, Launch
 from opforge.native.ir.places import short
 from support.archs import gfx, sm
 from support.native.traced_kernels import (
-    Indexed,
     Reinterpreted,
     Wrapper,
     block,
     hooked,
     take,
     tuned,
-    tuned_and_guided,
 )
 from support.native.traced_oracle import Body
 
@@ -80,26 +78,6 @@ def test_all_calls_that_cannot_be_in_a_library_are_named_at_once():
     assert "opforge.package" in said
 
 
-def test_a_value_of_a_tensor_is_not_known():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        block[(int(x.sum().item()),)](x, out, 1, BLOCK=16)
-        return out
-
-    said = refusal(body)
-    assert f".item() at {line_of(body, 'item()')}" in said
-
-
-def test_a_branch_on_a_value_of_a_tensor_is_named():
-    def body(x: Tensor) -> Tensor:
-        if x[0, 0] > 0:
-            block[(1,)](x, x, 1, BLOCK=16)
-        return torch.empty_like(x)
-
-    said = refusal(body)
-    assert "bool(tensor) at" in said
-
-
 def test_a_tensor_of_the_module_is_not_a_parameter():
     table = torch.arange(4)
 
@@ -132,20 +110,6 @@ def test_a_descriptor_is_an_address_with_sizes_and_strides():
         "the body raises AssertionError: shape must be positive, of a tensor descriptor of x"
         in (refused)
     )
-
-
-@pytest.mark.parametrize(
-    ("of_output", "whose"), [(False, "x"), (True, "a tensor that the body allocates")]
-)
-def test_a_descriptor_that_triton_refuses_is_told_in_its_words(of_output, whose):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](TensorDescriptor.from_tensor(out if of_output else x, [16]), out)
-        return out
-
-    said = refusal(body)
-    assert "the body raises AssertionError: rank mismatch: TensorDescriptor(base=Traced(" in said
-    assert f", of a tensor descriptor of {whose} (" in said
 
 
 def in_blocks_of(rows):
@@ -284,56 +248,6 @@ def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
     assert found.notes == []
 
 
-def test_a_pre_hook_that_asks_for_data_is_refused_with_its_line():
-    @triton.autotune([triton.Config({"BLOCK": 64}, pre_hook=asking)], key=["n"])
-    @triton.jit
-    def asked(x, out, n, BLOCK: tl.constexpr):
-        pass
-
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        asked[(1,)](x, out, x.shape[0])
-        return out
-
-    assert line_of(asking, ".item()") in refusal(body)
-
-
-def asking(arguments):
-    arguments["out"].fill_(arguments["x"].sum().item())
-
-
-def test_reset_to_zero_of_an_autotuner_does_not_matter():
-    @triton.autotune([triton.Config({"BLOCK": 64})], key=["n"], reset_to_zero=["out"])
-    @triton.jit
-    def zeroing(x, out, n, BLOCK: tl.constexpr):
-        pass
-
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        zeroing[(1,)](x, out, x.shape[0])
-        return out
-
-    found = launches(built(body))
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize(
-    ("launch", "said"),
-    [
-        (lambda x, out: take[(1,)](x, out, 1, 2, 3, 4, 5, 6, 7), "it takes 8 arguments, got 9"),
-        (lambda x, out: block[(1,)](x, out, BLOCK=16), "argument 'n' is missing"),
-        (lambda x, out: block[(1,)](x, out, 1, 16, SPLIT=2), "it has no parameter 'SPLIT'"),
-    ],
-)
-def test_launches_that_triton_would_refuse(launch, said):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        launch(x, out)
-        return out
-
-    assert said in refusal(body)
-
-
 def test_a_mistake_in_a_launch_is_told_with_its_line_and_the_parameters():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -392,7 +306,7 @@ NOT_CALLED = "is Python, and the library's launches do not call it"
 
 @pytest.mark.parametrize(
     "name",
-    ["launch_enter_hook", "launch_exit_hook", "kernel_load_start_hook", "kernel_load_end_hook"],
+    ["launch_enter_hook", "kernel_load_end_hook"],
 )
 def test_a_hook_of_all_launches_is_noted_once(name, monkeypatch):
     place = line_of(count, "def count")
@@ -489,18 +403,6 @@ def test_a_parameter_that_a_launch_names_is_an_option_too():
         assert {"num_stages": 5, "num_warps": 8}.items() <= dict(request.constants).items()
 
 
-def test_launches_remember_their_location():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        tuned_and_guided[(1,)](x, out, 5)
-        Indexed(block)[(1,)](x, out, 5, BLOCK=16)
-        return out
-
-    found = launches(built(body))
-    assert [s.location for s in found] == [line_of(body, "tuned_and"), line_of(body, "Indexed(")]
-    assert [s.kernel_name for s in found] == ["tuned_and_guided", "block"]
-
-
 def test_a_wrapper_that_asks_for_addresses_is_passed_over():
     class Aligned(Wrapper):
         def run(self, *args, grid, **kwargs):
@@ -517,19 +419,6 @@ def test_a_wrapper_that_asks_for_addresses_is_passed_over():
     found = built(body)
     assert len(launches(found)) == 1
     assert "Aligned, a wrapper around block, was skipped" in found.notes[0]
-
-
-def test_a_heuristic_that_reads_contents_is_refused():
-    @triton.heuristics({"BIG": lambda a: bool(a["x"].sum() > 0)})
-    @triton.jit
-    def curious(x, BIG: tl.constexpr):
-        pass
-
-    def body(x: Tensor) -> Tensor:
-        curious[(1,)](x)
-        return torch.empty_like(x)
-
-    assert "bool(tensor) at" in refusal(body)
 
 
 def test_a_kernel_that_is_compiled_already_is_refused():

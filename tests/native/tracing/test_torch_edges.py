@@ -30,13 +30,10 @@ UNKNOWN = "NotImplementedError: {} is not implemented for torch.{}"
     ("function", "dtype", "said"),
     [
         (functional.silu, "i64", UNKNOWN.format("aten.silu", "int64")),
-        (functional.gelu, "i64", UNKNOWN.format("aten.gelu", "int64")),
         (lambda x: functional.leaky_relu(x, 2), "u8", UNKNOWN.format("aten.leaky_relu", "uint8")),
         (torch.relu, "i1", UNKNOWN.format("aten.relu", "bool")),
-        (torch.floor, "i1", UNKNOWN.format("aten.floor", "bool")),
         (lambda x: x & 1, "fp32", UNKNOWN.format("aten.bitwise_and.Scalar", "float32")),
         (lambda x: x - 1, "i1", UNKNOWN.format("aten.sub.Tensor", "bool")),
-        (lambda x: 1.5 - x, "i1", UNKNOWN.format("aten.rsub.Scalar", "bool")),
         (lambda x: x.argmax(0), "i1", UNKNOWN.format("aten.argmax", "bool")),
         (lambda x: x.softmax(-1), "i64", UNKNOWN.format(".softmax()", "int64")),
         (lambda x: x.var(0), "i64", UNKNOWN.format("aten.var.correction", "int64")),
@@ -51,21 +48,6 @@ UNKNOWN = "NotImplementedError: {} is not implemented for torch.{}"
 )  # fmt: skip
 def test_dtypes_and_numbers_that_a_call_does_not_take(function, dtype, said):
     assert said in refusal(function, dtype)
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (lambda x: torch.cat([x, x]),
-         "RuntimeError: zero-dimensional tensor (at position 0) cannot be concatenated"),
-        (lambda x: x.roll(1, 0),
-         "IndexError: Dimension specified as 0 but tensor has no dimensions"),
-    ],
-)  # fmt: skip
-def test_calls_that_need_a_dimension(function, said):
-    with pytest.raises(UnsupportedBody) as refused:
-        _ = Program(body_of_one(function), x=native.tensor("", dtype="fp32")).body.built
-    assert refused.value.found.startswith(f"the body raises {said} (")
 
 
 @pytest.mark.parametrize("shape", ["", "n"])
@@ -226,14 +208,12 @@ def test_a_range_goes_the_way_of_its_step():
 @pytest.mark.parametrize(
     "made",
     [
-        lambda x: torch.zeros(3),
         lambda x: torch.arange(3),
-        lambda x: torch.full((3,), 1.5, device="cpu"),
         lambda x: torch.ones_like(x, device="cpu"),
         lambda x: x.new_empty((3,), device="cpu"),
         lambda x: torch.empty_strided((3,), (1,)),
     ],
-    ids=["zeros", "arange", "full", "like", "new", "strided"],
+    ids=["arange", "like", "new", "strided"],
 )
 def test_a_new_tensor_on_the_cpu_is_refused_with_what_to_pass(made):
     def body(x: Tensor) -> Tensor:
@@ -278,15 +258,6 @@ def test_strides_are_at_least_1_where_there_are_no_elements(dims):
         if dims == "m n k" or shape[1] == 0:
             x = torch.ones(shape)
             assert program(x).shape == body(x).shape
-
-
-def test_a_tensor_of_another_ones_strides_is_as_dense():
-    def body(x: Tensor) -> Tensor:
-        return torch.empty_strided(x.shape, x.stride(), device=x.device).copy_(x)
-
-    (built,) = Program(body, x=native.tensor("m n", dtype="fp32")).body.built
-    (path,) = built.case.paths
-    assert list(map(str, path.outputs[0].strides)) == ["n", "1"]
 
 
 def test_a_product_with_a_transposed_matrix_has_one_path():

@@ -10,9 +10,6 @@ from opforge.arch import Arch
 from opforge.errors import UnsupportedBody
 from opforge.native.ir.case_text import conditions, with_names
 from opforge.native.ir.cases import Launch
-from opforge.native.ir.device_attributes import MAJOR, MINOR
-from opforge.native.ir.expr import evaluate
-from opforge.native.tracing import traced_gpu
 from support.archs import SM_90, sm
 from support.native.traced_kernels import block, take
 from support.native.traced_oracle import Body
@@ -112,13 +109,6 @@ def test_gpu_properties_that_a_library_cannot_read_are_refused(name):
         built(body)
 
 
-def test_the_condition_that_a_device_is_one_of_those_built_for():
-    condition = traced_gpu.is_one_of(sm(80, 90))
-    for arch, found in [(80, 1), (90, 1), (86, 0), (100, 0)]:
-        values = {MAJOR: arch // 10, MINOR: arch % 10}
-        assert evaluate(condition, values) == found
-
-
 GFX = tuple(map(Arch.named, ("gfx942", "gfx950", "gfx1100", "gfx1101")))
 
 
@@ -145,7 +135,6 @@ def test_a_body_asks_for_the_vendor_by_torchs_version():
 @pytest.mark.parametrize(
     ("condition", "shown"),
     [
-        ("n != 0 and device.vendor == 1", "n != 0 and device.vendor == AMD"),
         (
             "device.vendor != 0 and device.arch == 2370",
             "device.vendor != NVIDIA and device.arch == gfx942",
@@ -154,22 +143,10 @@ def test_a_body_asks_for_the_vendor_by_torchs_version():
             "4096 <= device.arch and device.major < 12",
             "gfx1000 <= device.arch and device.major < 12",
         ),
-        ("device.arch != 2314", "device.arch != gfx90a"),
     ],
 )
 def test_people_are_shown_names_of_vendors_and_architectures(condition, shown):
     assert with_names(condition) == shown
-
-
-def test_one_vendor_needs_no_guard():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=triton.runtime.driver.active.get_current_target().backend)
-        return out
-
-    for archs in (sm(80, 90), GFX):
-        (path,) = built(body, archs=archs).case.paths
-        assert path.guards == ()
 
 
 def test_vendors_that_need_the_same_share_paths_and_requests():
@@ -232,23 +209,3 @@ def test_the_board_of_an_amd_gpu_is_asked_without_its_architecture():
     assert path.guards == ()
     (launch,) = path.steps[-1:]
     assert str(launch.grid[0]) == "device.multi_processor_count"
-
-
-def test_an_attribute_that_torch_does_not_have_is_missing_as_there():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=getattr(torch.cuda.get_device_properties(0), "is_fast", 5))
-        return out
-
-    assert by_archs(built(body, archs=GFX[:1])) == {5: ["gfx942"]}
-
-
-@pytest.mark.parametrize("option", [{"num_ctas": 2}, {"launch_pdl": True}])
-def test_what_needs_hopper_is_refused_on_paths_of_amd(option):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        block[(1,)](x, out, x.numel(), BLOCK=64, **option)
-        return out
-
-    with pytest.raises(UnsupportedBody, match="needs sm_90"):
-        built(body, archs=GFX[:1])

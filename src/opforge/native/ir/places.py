@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +42,6 @@ class Told(str):
 def told(write: Callable[[Callable[[Place], str]], str]) -> Told:
     """The text that `write` makes of places: `told(lambda at: f"used at {at(where)}")`."""
     return Told(write(str), write(short))
-
-
-class Placed(str):
-    """A text about a place, by which such texts are put in order; "" if it has none."""
-
-    __slots__ = ("place",)
-    place: Place
-
-    def __new__(cls, text: str, place: Place) -> Placed:  # noqa: PYI034  # Self is of Python 3.11
-        made = super().__new__(cls, text)
-        made.place = place
-        return made
-
-
-def in_order(texts: Iterable[str]) -> list[str]:
-    """By line, one file after the other; those without a place come last."""
-    listed = list(texts)
-    files: list[str] = []
-
-    def rank(text: str) -> tuple[int, int]:
-        file, _, line = getattr(text, "place", "").rpartition(":")
-        if file not in files:
-            files.append(file)
-        return (files.index(file), int(line)) if file else (len(listed), 0)
-
-    return sorted(listed, key=rank)
 
 
 @functools.cache

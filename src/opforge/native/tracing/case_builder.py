@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,30 +16,27 @@ from ... import _compat
 from ..._compat.host_caches import HostCaches
 from ..._compat.tracing import Traced
 from ...arch import Arch
-from ...errors import UnsupportedBody
+from ...errors import BadDeclaration, UnsupportedBody, WrongResult, first_line
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
 from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
-from ..ir.device_attributes import VENDOR
+from ..ir.device_attributes import VENDOR, is_attribute
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, text_of_all, variables
 from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
-from ..ir.places import Told, in_order, shortened
+from ..ir.places import Told, shortened, told
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, deciding, explore, implies
 from ..symbolic.solve import VarRange
-from ..symbolic.symint import NotConstant, term_of
-from . import repeatable, traced_gpu
-from .launches import UNDER_A_CHECK, Choose, Pointed, TracedLaunch
-from .needs_bound import HOLDS, needs_bound
+from ..symbolic.symint import MANY, MOST_ON_A_PATH, NotConstant, TooManyBranches, term_of
+from . import traced_gpu
+from .launches import UNDER_A_CHECK, Choose, Pointed, Specializer, TracedLaunch
 from .recorder import Buffer, Filled
-from .specialize import Specializer
 from .torch_calls.space import is_dense
-from .tracer import Tracer, Walk, first_values, many_traces
-from .undeclared_writes import refuse_fill, refuse_launch
+from .tracer import Tracer, Walk, first_values, many_traces, repeated_walk
 from .views import same
 
 # Of so many paths that cannot be built the error has the conditions.
@@ -110,7 +108,7 @@ def _build_case(
         wasted += bool(maker.offences)
         if wasted > _MOST_WASTED:
             raise TooManyPaths
-        walk = repeatable.walk(tracer, values)
+        walk = repeated_walk(tracer, values)
         path = maker.path(walk)
         walk.end()
         on_path()
@@ -122,7 +120,7 @@ def _build_case(
             found = explore(trace, start, var_ranges, _UNSOLVED, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
-        raise needs_bound(error, entry, in_order(also)) from None
+        raise needs_bound(error, entry, list(also)) from None
     except TooManyPaths:
         _refuse_offences(entry, describe(case, declared.params), "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
@@ -211,7 +209,7 @@ def first_walk(
     try:
         walk = tracer.walk(start)
     except NotConstant as error:
-        raise needs_bound(error, entry, in_order(error.also)) from None
+        raise needs_bound(error, entry, error.also) from None
     walk.end()
     return tracer, walk
 
@@ -488,7 +486,7 @@ def _refuse_offences(entry: Entry, described: str, under: str, offences: list[st
         return
     raise UnsupportedBody(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
-        found="\n    ".join(in_order(offences)),
+        found="\n    ".join(offences),
         fix=f"{HOLDS}, declare inputs that do not lead there (a contiguous layout, "
         "bounds on sizes), or package the model: opforge.package",
         op=entry.name,
@@ -519,3 +517,212 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             "docs/how-to/native/torch-calls.md lists; package others: opforge.package"
         )
         raise UnsupportedBody(what, fix=fix, op=entry.name, location=entry.location)
+
+
+# The error for a number that must be a constant: which sizes need a bound, and which would do.
+
+
+HOLDS = (
+    "a native library can hold launches and the torch calls that docs/how-to/native/torch-calls.md "
+    "lists; move the rest into a kernel"
+)
+# The largest bound that is offered.
+_USUAL = 8192
+# TMA's, and what is offered for blocks.
+_LARGEST_BLOCK = 256
+_BLOCKS = [64, 128]
+
+
+def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> BadDeclaration:
+    """Names the sizes that lack a bound, not others in the same term; `also` is more to list."""
+    names = list(dict.fromkeys(v.name for v in variables(error.term)))
+    sizes = [name for name in names if not is_attribute(name)] or names
+    lacking = [name for name in sizes if math.isinf(error.ranges[name][1])] or sizes
+    floats = [v.name for v in variables(error.term) if v.is_float]
+    strides = [name for name in lacking if ".stride[" in name]
+    found = f"{'launched' if error.purpose else 'used'} at {error.location}"
+    if isinstance(error, TooManyBranches):
+        what, found, fix = _loop(error, lacking)
+    elif error.bucket:
+        what = f"next_power_of_2({error.term}) is unbounded, so {error.purpose or 'it'} would need "
+        what += "infinitely many kernels"
+        high = _LARGEST_BLOCK if error.purpose else _USUAL
+        fix = f"bound {_joined(lacking)}: {_dims(lacking, (1, high))}"
+    elif floats:
+        what = f"{error.term} must be a constant, but it is a float that could have any value"
+        fix = (
+            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove what asks for a "
+            "plain number: tl.constexpr in the kernel, float() or int() in the body"
+        )
+        lacking = []
+    else:
+        what = (
+            f"{error.term} must be a constant, for "
+            f"{error.purpose or 'a constexpr of a kernel or for Python'}, and each value would "
+            "need its own kernels"
+        )
+        asked = [name for name in names if is_attribute(name)]
+        fix = _of_gpu(asked) if asked else _of_sizes(error, lacking)
+        lacking = [] if asked else lacking
+    if strides:
+        tensor = strides[0].partition(".")[0]
+        fix = f"pass {strides[0]} to the kernel as a number, or declare {tensor} with "
+        fix += "layout='contiguous'"
+        lacking = []
+    unnamed = [name for name in lacking if not _declared(name)]
+    if unnamed:
+        fix += f", and give {_joined(unnamed)} a name in the declared shape"
+    fix = f"{error.instead}, or {fix}" if error.instead else fix
+    if also:
+        found = "\n    ".join([found, *also])
+        fix += f"; {HOLDS}"
+    return BadDeclaration(what, found=found, fix=fix, op=entry.name, location=entry.location)
+
+
+def _of_sizes(error: NotConstant, names: Sequence[str]) -> str:
+    if error.purpose:
+        # Bounds do not help: of the sizes between them few are powers of two.
+        fix = "give the block a constant size, such as that of a tl.constexpr, or declare the "
+        return f"{fix}values of {_joined(names)}: {_dims(names, _BLOCKS)}"
+    fix = f"declare the values of {_joined(names)}: {_dims(names, [1024, 4096])}"
+    high = _enough(error, names)
+    fix += f", or bound {'it' if len(names) == 1 else 'them'}" if high else ""
+    return fix + (f": {_dims(names, (1, high))}" if high else "")
+
+
+def _of_gpu(asked: Sequence[str]) -> str:
+    """No list of sizes helps, because the GPU's number may be any."""
+    fix = "remove tl.constexpr in the kernel, or put a number of your own in place of "
+    return f"{fix}{_joined(asked)}, which differs from GPU to GPU"
+
+
+def _loop(error: TooManyBranches, names: Sequence[str]) -> tuple[str, str, str]:
+    """What, found and fix. The values of this path are too high as a bound, if only just."""
+    highest = max(int(error.values.get(name, _USUAL)) for name in names)
+    bound = (1, min(_USUAL, 1 << max(highest.bit_length() - 1, 1)))
+    if any(math.isinf(error.ranges[name][1]) for name in names):
+        has = "has" if len(names) == 1 else "have"
+        what = f"a loop may go round any number of times, because {_joined(names)} {has} no upper "
+        return (
+            f"{what}bound",
+            f"it branches again and again at {error.location}",
+            f"bound {_joined(names)}: {_dims(names, bound)}",
+        )
+    return (
+        f"a path has more than {MOST_ON_A_PATH} branches on sizes",
+        f"the last at {error.location}",
+        f"bound {_joined(names)} lower: {_dims(names, bound)}",
+    )
+
+
+def _enough(error: NotConstant, names: Sequence[str]) -> int:
+    """The highest upper end at which the term has few enough values; 0 if none does."""
+    high = _USUAL
+    while high > 1:
+        algebra = Algebra({**error.ranges, **dict.fromkeys(names, (1, high))})
+        low, most = algebra.range(error.term)
+        if most - low <= MANY:
+            return high
+        high //= 2
+    return 0
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _declared(name: str) -> str:
+    """`n` -> "n", `s[0]` of "*s" -> "s", and `x.shape[0]` of "..." has no name."""
+    shown = name.partition("[")[0]
+    return shown if shown.isidentifier() else ""
+
+
+def _dims(names: Sequence[str], bound: tuple[int, int] | list[int]) -> str:
+    """`dims={'n': (1, 8192)}`; a size without a name is called n, or m, ..."""
+    free = iter("nmkhpqr")
+    shown = dict.fromkeys(_declared(name) or next(free, "n") for name in names)
+    return f"dims={{{', '.join(f'{name!r}: {bound}' for name in shown)}}}"
+
+
+# Writes to a parameter that `mutates_args` does not name: C callers pass it as const.
+
+
+def refuse_fill(entry: Entry, filled: Filled) -> None:
+    """Raise if `x.zero_()` or the like changes a parameter that only is read."""
+    if filled.buffer.name in _only_read(entry, [filled.buffer]):
+        raise _error(entry, filled.buffer.name, "an in-place operation")
+
+
+def refuse_launch(entry: Entry, called: TracedLaunch, request: Request, arch: Arch) -> str:
+    """Raise if a kernel writes to a parameter that only is read; a note if that cannot be told."""
+    given = {n: v.memory for n, v in called.arguments.items() if isinstance(v, Pointed)}
+    only_read = _only_read(entry, given.values())
+    if not only_read:
+        return ""
+    kernel = f"kernel {request.name} ({request.location})"
+    if called.writes is None:
+        written, why = _written(_Keyed(request.key, arch, request))
+    else:
+        written, why = called.writes, ""
+    if why:
+        return told(
+            lambda at: (
+                f"{entry.name}: it cannot be told what kernel {request.name} "
+                f"({at(request.location)}) writes ({why}); make sure that it does not write to "
+                f"{', '.join(only_read)}"
+            )
+        )
+    for name, memory in given.items():
+        if name in written and memory.name in only_read and not memory.allocated:
+            raise _error(entry, memory.name, kernel, f"launched at {called.location}")
+    return ""
+
+
+def _only_read(entry: Entry, memories: Iterable[Buffer]) -> list[str]:
+    """The parameters among some memory, by name, that `mutates_args` does not name."""
+    mutated = {argument.name for argument in entry.flat().mutated}
+    names = dict.fromkeys(memory.name for memory in memories if not memory.allocated)
+    return [name for name in names if name not in mutated]
+
+
+def _error(entry: Entry, name: str, writer: str, found: str = "") -> WrongResult:
+    flat = entry.flat()
+    path = next((a.path for a in flat.arguments if a.name == name), name)
+    declared = sorted({path, *(a.path for a in flat.mutated)})
+    return WrongResult(
+        f"{writer} writes to {path!r}, which mutates_args does not name",
+        parameter=path,
+        found=found or None,
+        fix=f"mutates_args={declared}, or write to a tensor that the body allocates",
+        op=entry.name,
+        location=entry.location,
+    )
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A request by its key, because constants need not be hashable."""
+
+    key: str
+    arch: Arch
+    request: Request = field(compare=False)
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(keyed: _Keyed) -> tuple[frozenset[str], str]:
+    """The kernel's parameters that it writes to, or why that is not known."""
+    request = keyed.request
+    try:
+        variant = _compat.compiling.Variant(
+            request.fn,
+            keyed.arch,
+            dict(request.signature),
+            dict(request.constants),
+            dict(request.options),
+        )
+        written = _compat.pointer_writes.written_pointers(variant)
+    except _compat.pointer_writes.UnknownWrites as error:
+        return frozenset(), first_line(error)
+    except Exception:  # noqa: BLE001  # the compiler raises of any kind, and says it when it compiles
+        return frozenset(), ""
+    return written, ""

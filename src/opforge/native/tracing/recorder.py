@@ -24,13 +24,12 @@ from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ...tuning.choose import Choice
 from ..ir.expr import Term, Var, address_of
-from ..ir.places import Place, Placed, told
+from ..ir.places import told
 from ..symbolic.symint import NotConstant, Symbols, dense, is_symbolic, term_of
 from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
 from .torch_calls.numbers import refuse_beyond
 from .torch_calls.values import Inexpressible
-from .torch_functions import FUNCTIONS
 from .views import Views, compact, is_compact, is_contiguous, same
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -238,10 +237,10 @@ class Recorder:
         sizes = dict.fromkeys(self.value(size) for one in known for size in one)
         return list(dict.fromkeys([1, 0, *sizes]))[:_MOST_SIZES]
 
-    def note(self, offence: str, where: Place | None = None) -> None:
-        """Something that a library cannot hold, at the line that is running if not elsewhere."""
+    def note(self, offence: str) -> None:
+        """Something that a library cannot hold."""
         if offence not in self.offences:
-            self.offences.append(Placed(offence, locate() if where is None else where))
+            self.offences.append(offence)
 
     def refuse_kept(self, memory: Any) -> None:
         """A body that keeps tensors between calls has state, which a C function does not."""
@@ -502,3 +501,51 @@ def raised_at(error: BaseException) -> str:
     frames = traceback.walk_tb(error.__traceback__)
     places = [(frame.f_code.co_filename, line) for frame, line in frames]
     return next((f"{f}:{n}" for f, n in reversed(places) if not f.startswith(_HIDDEN)), "unknown")
+
+
+# Functions of torch that a trace answers itself, before torch takes them apart in C++. There a
+# traced tensor is not on the GPU, so that `x.cuda()` would be a copy, and `torch.tensor` wants
+# plain numbers.
+
+
+def _to(x: Traced, *args: Any, **kwargs: Any) -> Any:
+    """`x.to(...)` without the GPU, on which x is."""
+    if args and isinstance(args[0], Traced):
+        args = (args[0].dtype, *args[1:])
+    if args and _is_gpu(args[0]):
+        args = args[1:]
+    elif _is_gpu(kwargs.get("device")):
+        kwargs = {name: value for name, value in kwargs.items() if name != "device"}
+    if args and args[0] is None:
+        args = (x.dtype, *args[1:])
+    if not args and "dtype" not in kwargs:
+        kwargs["dtype"] = x.dtype
+    return torch.Tensor.to(x, *args, **kwargs)
+
+
+def _cuda(x: Traced, device: Any = None, *_: Any, **kwargs: Any) -> Any:
+    given = isinstance(device, (str, torch.device))
+    return _to(x, device if given else torch.device("cuda", device or 0), **kwargs)
+
+
+def _is_gpu(given: Any) -> bool:
+    return isinstance(given, (str, torch.device)) and calls.is_gpu(torch.device(given))
+
+
+def _tensor(data: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
+    if is_symbolic(data):
+        return torch.full((), data, dtype=dtype, device="cuda")
+    return torch.tensor(data, dtype=dtype, **kwargs)
+
+
+def _new_tensor(x: Traced, data: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
+    return _tensor(data, dtype=dtype or x.dtype, **{"device": x.device, **kwargs})
+
+
+FUNCTIONS: dict[Any, Any] = {
+    **matmul.FUNCTIONS,
+    torch.Tensor.to: _to,
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.new_tensor: _new_tensor,
+    torch.tensor: _tensor,
+}

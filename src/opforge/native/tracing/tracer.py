@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,24 +14,28 @@ import torch
 from ... import _compat
 from ..._compat import driver, host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
+from ..._compat.kernels import is_interpreted, kernel_name
 from ..._compat.tracing import Traced
 from ...arch import HIP, HOPPER, Arch
 from ...capture import is_refused_launch
 from ...errors import OpforgeError, UnsupportedBody, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
+from ..device import torch_math
 from ..frontend.expand import Declared
 from ..ir.cases import Case, Guard, Path
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Number, Var, address_of, addressed, evaluate, variables
 from ..ir.interface import ScalarParam
-from ..ir.places import Place, Placed, told
+from ..ir.places import Place, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
-from ..symbolic.symint import NotConstant, Symbols, term_of
-from .launches import Calls, Choose, LaunchOptions
-from .recorder import Buffer, Offence, Recorder, locate, raised_at, runs_host_code
+from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from .launches import Calls, Choose, LaunchOptions, Pointed, TracedLaunch, pointed
+from .recorder import Buffer, Filled, Offence, Recorder, locate, raised_at, runs_host_code
 from .stand_ins import NUMBERS, Question, Way
-from .torch_launches import lowered
+from .torch_calls import source
+from .torch_calls.fusion import grouped, inlined, written
+from .torch_calls.values import Called, Group, Reduced, Scanned, TorchCall
 from .traced_gpu import traced_gpu
 from .traced_gpu import var_ranges as device_ranges
 from .views import compact
@@ -295,7 +300,7 @@ class Tracer:
                     location=self.entry.location,
                 ) from error
             if isinstance(error, UnsupportedBody) and error.cause == "outlived":
-                recorder.note(f"{error.what}, {error.found}; {error.fix}", "")
+                recorder.note(f"{error.what}, {error.found}; {error.fix}")
             else:
                 walk.refused = f"{error.what} ({error.found})" if error.found else error.what
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
@@ -307,7 +312,7 @@ class Tracer:
                 said += f", of a tensor descriptor of {whose}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
-        excused = [Placed(error.described, error.location) for error in symbols.excused or ()]
+        excused = [error.described for error in symbols.excused or ()]
         walk.offend(*recorder.offences, *excused)
         walk.decided = recorder.stand_ins.decided
         walk.has_numbers = recorder.stand_ins.has_numbers
@@ -352,7 +357,7 @@ class Tracer:
             return []
         for one in flat:
             if one is not None and not isinstance(one, Traced):
-                recorder.note(f"the body returns a {type(one).__name__}, not a tensor", "")
+                recorder.note(f"the body returns a {type(one).__name__}, not a tensor")
                 raise Offence("output")
         return flat
 
@@ -438,3 +443,178 @@ def _options(arch: Arch) -> LaunchOptions:
 def _options_of(arch: Arch) -> frozenset[str]:
     with _compat.driver.standing_in(_compat.driver.Gpu(arch, warp_size=arch.warp_size)):
         return frozenset(_compat.launches.launch_options())
+
+
+# The torch calls of a trace as launches.
+
+
+def lowered(
+    steps: Iterable[Any], outputs: Iterable[Traced | None], note: Callable[[str], None]
+) -> list[Any]:
+    """The steps of a trace, with a launch for each group of torch calls."""
+    kept = {id(tensor.memory) for tensor in outputs if tensor is not None}
+    found: list[Any] = []
+    for step in grouped(inlined(list(steps), kept), kept):
+        if isinstance(step, (Group, Reduced, Scanned, Called)):
+            launch = _launch(step)
+            _refuse_interpreter(step.calls, launch)
+            more = step.said if isinstance(step, Called) else ""
+            note(_became(step.calls, launch, more))
+            found.append(launch)
+        else:
+            found.append(step)
+    return found
+
+
+def _refuse_interpreter(calls: Sequence[TorchCall], launch: TracedLaunch) -> None:
+    if is_interpreted(torch_math.positions):
+        raise UnsupportedBody(
+            f"kernel {kernel_name(launch.fn)} runs in Triton's interpreter, which compiles nothing",
+            found=_listed(calls, str),
+            fix="unset TRITON_INTERPRET for the build",
+            cause="launch",
+        )
+
+
+def _listed(calls: Sequence[TorchCall], at: Callable[[Place], str]) -> str:
+    """`aten.mul.Tensor, aten.add.Tensor at ops.py:7, aten.exp at ops.py:8`."""
+    places: dict[Place, dict[str, None]] = {}
+    for call in calls:
+        places.setdefault(call.location, {})[call.name] = None
+    return ", ".join(f"{', '.join(names)} at {at(place)}" for place, names in places.items())
+
+
+def _became(calls: Sequence[TorchCall], launch: TracedLaunch, more: str) -> str:
+    name = kernel_name(launch.fn)
+    return told(lambda at: f"{_listed(calls, at)} became kernel {name}{more}")
+
+
+def _launch(step: Group | Reduced | Scanned | Called) -> TracedLaunch:
+    made: source.Written | Called
+    if isinstance(step, Group):
+        made = source.write_group(step)
+    elif isinstance(step, Called):
+        made = step
+    elif isinstance(step, Reduced):
+        made = source.write_reduced(step)
+    else:
+        made = source.write_scanned(step)
+    location = step.calls[-1].location
+    outs = [id(memory) for memory in written(step)]
+    writes = [
+        n for n, v in made.arguments.items() if isinstance(v, Traced) and id(v.memory) in outs
+    ]
+    arguments = {name: pointed(value) for name, value in made.arguments.items()}
+    x, y, z = [*map(term_of, made.grid), 1, 1][:3]
+    options = dict(made.options)
+    return TracedLaunch(made.fn, arguments, (x, y, z), options, location, writes=frozenset(writes))
+
+
+# A body traced again and compared, so that no random number or clock becomes a constant. What it
+# reads of these looks like any other number, but differs from call to call: so the same path is
+# walked at least twice, at different times.
+
+
+# So many walks tell `randrange(2)` from a constant, but for once in 100 million times.
+_IF_RANDOM = 32
+# No multiple of anything that a body may divide a time by.
+_SECONDS = 86_400 * 45 + 3_607
+
+
+def repeated_walk(tracer: Tracer, values: Mapping[str, Number]) -> Walk:
+    """The last of several walks that did the same, apart from what a body does only once."""
+    last = tracer.walk(values)
+    if last.offences:
+        # No library will have this path, whatever it does the next time.
+        return last
+    times, done, differences = 1, 0, 0
+    while done < times:
+        done += 1
+        before, state = _Did(last), process_state.random_state()
+        last.end()
+        # `last` lives on, so that what is made anew has another id().
+        with process_state.clock_shifted(done * _SECONDS):
+            again = tracer.walk(values)
+        if process_state.random_state() != state:
+            times = _IF_RANDOM
+        last, found = again, before.difference(_Did(again))
+        if found:
+            differences += 1
+            times = max(times, done + 1)
+        if differences > 1:
+            last.end()
+            raise _refusal(tracer, values, found)
+    return last
+
+
+def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> UnsupportedBody:
+    asked: dict[str, None] = {}
+    with process_state.chance_noted(lambda what: asked.update({f"the body asks for {what}": None})):
+        tracer.walk(values).end()
+    return UnsupportedBody(
+        "it does something different in each call, even with the same arguments",
+        found="\n    ".join([found, *asked]),
+        fix="make what differs a parameter, declared as a scalar: seed=native.scalar('i64')",
+        op=tracer.entry.name,
+        location=tracer.entry.location,
+    )
+
+
+class _Did:
+    """What a walk did, as text, which outlives the walk's symbols."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.refused = walk.refusal.why
+        self.facts = [] if walk.refused else list(_facts(walk))
+
+    def difference(self, other: _Did) -> str:
+        """What another walk did differently; empty if nothing."""
+        if self.refused or other.refused:
+            return "" if self.refused and other.refused else self.refused or other.refused
+        for (what, value), (also, now) in zip(self.facts, other.facts, strict=False):
+            if what != also:
+                return f"{what} in one call, {also} in another"
+            if value != now:
+                return f"{what} is {value} in one call, {now} in another"
+        longer = max(self.facts, other.facts, key=len)
+        missing = longer[min(len(self.facts), len(other.facts)) :]
+        return f"{missing[0][0]} only in some calls" if missing else ""
+
+
+def _facts(walk: Walk) -> Iterator[tuple[str, str]]:
+    """All that a walk did, each thing with its value."""
+    for step in walk.steps:
+        if isinstance(step, Filled):
+            at = f"the value in {step.buffer.name}"
+            yield at, f"{step.value} ({step.offset}, {step.count}, {step.dtype})"
+        elif isinstance(step, TracedLaunch):
+            kernel = _compat.kernels.kernel_name(step.fn)
+            launch = f"kernel {kernel} (launched at {step.location})"
+            yield f"the grid of {launch}", _text(step.grid)
+            written = _compat.kernels.written_source(step.fn)
+            if written is not None:
+                # A number of a torch call is in the kernel that opforge writes for it.
+                yield f"a number in {launch}", ", ".join(_NUMBERS.findall(written[1]))
+            for name, value in {**step.arguments, **step.options}.items():
+                yield f"{name!r} of {launch}", _text(value)
+    for tensor in walk.outputs:
+        if tensor is not None:
+            shape = (tensor.memory.name, tensor.sizes, tensor.strides, tensor.offset)  # type: ignore[attr-defined]
+            yield "the shape of an output", _text(shape)
+    for guard in walk.guards:
+        yield f"a branch at {guard.location}", str(guard.condition)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Pointed):
+        return f"{value.memory.name}[{value.offset}] {value.dtype}"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_text, value))
+    if is_symbolic(value) or isinstance(value, _PLAIN):
+        return str(value)
+    # Objects that are made in every call are not equal, and nobody means them to differ.
+    return type(value).__name__
+
+
+_NUMBERS = re.compile(r"tl\.full\(\(\), (.*?), tl\.")
+_PLAIN = (str, int, float, complex, type(None), torch.dtype)
