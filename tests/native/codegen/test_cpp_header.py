@@ -12,7 +12,6 @@ from opforge.native.codegen import sources
 from support.native import hand_made
 from support.native.cpp_programs import CXX17, build_archive, build_program
 from support.native.sanitizers import has_sanitizer
-from support.standin.library import write
 
 PROGRAM = Path(__file__).with_name("cpp_header.cpp")
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -121,41 +120,6 @@ def test_a_pointer_without_a_known_type_is_refused_by_name(folder, tmp_path):
     command = ["g++", *CXX17, f"-I{folder / 'demo' / 'include'}", "-fsyntax-only", str(program)]
     failed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "pass a DType before the shape" in failed.stderr
-
-
-def test_names_that_cplusplus_has_itself_are_changed(tmp_path):
-    n = hand_made.Var("n")
-    params = (
-        hand_made.TensorParam("new"),
-        hand_made.ScalarParam("opforge", "i32"),
-        hand_made.ScalarParam("std", "i64"),
-        hand_made.ScalarParam("allocator", "i1"),
-        hand_made.ScalarParam("of_described", "fp32"),
-        hand_made.ScalarParam("register", "fp32"),
-        hand_made.ScalarParam("register_mode", "fp32"),
-        hand_made.ChoiceParam("mode", ("NULL", "TRUE", "1"), ("'null'", "True", "'\\\\'")),
-    )
-    case = hand_made.Case(
-        (hand_made.TensorCase("new", True, "fp32", (n,)),),
-        (("mode", 0),),
-        paths=(hand_made.Path((), (hand_made.out_like("fp32", (n,)),)),),
-    )
-    op = hand_made.Op("register", "", "", params, ("stream",), (case,), 'Says "*/" and ??/.')
-    spaces = {"std": "std_", "opforge": "opforge_", "delete": "delete_", "words": "words"}
-    for name in spaces:
-        write(hand_made.library((op, []), name=name), tmp_path)
-    program = tmp_path / "main.cpp"
-    program.write_text(
-        "".join(f'#include "{name}.hpp"\n' for name in spaces)
-        + "void call(const opforge::Tensor &x, const opforge::Allocator &a) {\n"
-        + "".join(
-            f"    {space}::register_(x, 1, 2, true, 0, 0, 0, {space}::register_mode::null, a);\n"
-            for space in spaces.values()
-        )
-        + "}\n"
-    )
-    command = ["g++", *CXX17, f"-I{tmp_path / 'include'}", "-fsyntax-only", str(program)]
-    subprocess.run(command, check=True)
 
 
 def test_the_functions_of_the_header_are_as_accepted(request):

@@ -14,7 +14,6 @@ from support.native import hand_made
 from support.standin.driver import build_standin
 from support.standin.library import OpforgeTensor, Refused, write
 
-C99 = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-pedantic")
 FLAT = "x: fp32, [m, n], compact\nwhere n % 2 == 0"
 STRIDED = "x: fp32, [m, n], any strides\nm: 1 to 64"
@@ -155,40 +154,14 @@ def test_a_reason_that_all_closest_cases_share_is_given_once(make):
         assert refused.value.text == ("demo_add: y: size 5 in dimension 1, expected 4 as in x (n)")
 
 
-LISTING = r"""
-#include <demo.h>
-#include <stdio.h>
-
-static int list(int (*implementations)(const OpforgeImplementation **))
-{
-    const OpforgeImplementation *found = NULL;
-    const int count = implementations(&found);
-    int i;
-    for (i = 0; i < count; i++) {
-        printf("%d %s, %s\n%s\n", i, found[i].name, found[i].op, found[i].guards);
-    }
-    return count == implementations(NULL) ? 0 : 1;
-}
-
-int main(void)
-{
-    const OpforgeImplementation *none = NULL;
-    int failed = list(demo_copy_implementations);
-    demo_add_implementations(&none);
-    printf("%d %s\n", demo_add_implementations(NULL), none[0].name);
-    return failed;
-}
-"""
-
-
-def built(tmp_path, text, *, compiler="cc", flags=C99, ending="c"):
+def built(tmp_path, text):
     folder = write(program(), tmp_path / "dist")
     compile_library(folder, "demo", static=True, flags=("-O0",))
-    source = tmp_path / f"main.{ending}"
+    source = tmp_path / "main.cpp"
     source.write_text(text)
     binary = tmp_path / "main"
     archive = str(folder / "lib" / "libdemo.a")
-    command = [compiler, *flags, f"-I{folder / 'include'}", str(source), archive]
+    command = ["g++", *CXX17, f"-I{folder / 'include'}", str(source), archive]
     subprocess.run([*command, "-o", str(binary), "-ldl", "-lpthread", "-lm"], check=True)
     done = subprocess.run(
         [str(binary)],
@@ -199,16 +172,6 @@ def built(tmp_path, text, *, compiler="cc", flags=C99, ending="c"):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
-
-
-def test_a_c_program_lists_them(tmp_path):
-    assert built(tmp_path, LISTING) == [
-        "0 copy_flat, demo::copy_flat (ops.py:90)",
-        *FLAT.splitlines(),
-        "1 copy, demo::copy (ops.py:95)",
-        *STRIDED.splitlines(),
-        "1 add",
-    ]
 
 
 OUTPUT = (
@@ -291,7 +254,7 @@ int main()
 
 
 def test_a_template_dispatcher_includes_the_operators(tmp_path):
-    said = built(tmp_path, DISPATCH, compiler="g++", flags=CXX17, ending="cpp")
+    said = built(tmp_path, DISPATCH)
     index = "demo_copy: implementation: {}, expected 0 (copy_flat) or 1 (copy)"
     assert said == [
         "copy 0 copy_flat demo_copy",

@@ -1,23 +1,14 @@
-"""The C and C++ that are the same in every library: they agree with Python's tables, and have
-layers."""
+"""The C and C++ that are the same in every library: they agree with Python's tables."""
 
 import re
-import subprocess
-import sysconfig
-from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-from opforge import serving
 from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
 from opforge.native.library import ctypes_ops
-from opforge.serving.build import extension_sources
-from support.native import hand_made
-from support.standin.library import write
 
 C_HEADER = runtime("include/opforge")["abi.h"]
 CPP_HEADER = runtime("include/opforge")["tensor.hpp"]
@@ -68,40 +59,3 @@ def test_the_drivers_are_opened_by_the_same_names_everywhere():
     found += names(runtime()["driver_hip.c"], "hip_libraries")
     assert names(ADAPTER["torch_api.hpp"], "drivers") == found
     assert [name for _, name in ctypes_ops.DRIVERS] == found
-
-
-def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):
-    write(hand_made.library(), tmp_path)
-    files = sorted(tmp_path.glob("src/demo/*.c"))
-    order = list(TopologicalSorter(_uses(files, "demo", "-std=c99")).static_order())
-    assert {Path(name).stem for name in runtime() if name.endswith(".c")} < set(order)
-
-
-def test_the_files_of_the_serving_extension_are_layers(tmp_path):
-    for name, content in extension_sources().items():
-        (tmp_path / name).write_bytes(content)
-    own = Path(serving.__path__[0]) / "extension"
-    files = [tmp_path / file.name for file in sorted(own.glob("*.c"))]
-    headers = sysconfig.get_path("include")
-    uses = _uses(files, "served", "-std=c11", "-isystem", headers)
-    layers = re.findall(r"^ \*     (\w+) ", (own / "served.h").read_text(), re.MULTILINE)
-    assert sorted(layers) == sorted(uses)
-    upward = {layer: uses[layer] - set(layers[i + 1 :]) for i, layer in enumerate(layers)}
-    assert {layer: above for layer, above in upward.items() if above} == {}
-
-
-def _uses(files: list[Path], prefix: str, *flags: str) -> dict[str, set[str]]:
-    """For each file, the others that define what it uses, by names that begin with the prefix."""
-    folder = files[0].parent
-    subprocess.run(["cc", *flags, "-c", *files], cwd=folder, check=True)
-    shown = subprocess.run(
-        ["nm", "-A", *(f"{file.stem}.o" for file in files)],
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    symbols = re.findall(rf"^(\w+)\.o:\S* +(\w) ({prefix}_\w+)$", shown.stdout, re.MULTILINE)
-    defined = {name: file for file, kind, name in symbols if kind != "U"}
-    uses: dict[str, set[str]] = {file.stem: set() for file in files}
-    for file, kind, name in symbols:
-        if kind == "U":
-            uses[file].add(defined[name])
-    return uses

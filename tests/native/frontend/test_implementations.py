@@ -1,18 +1,15 @@
 """`native.implementations`: what it accepts and refuses, and what a build makes of it."""
 
-import json
 from collections import Counter
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from click.testing import CliRunner
 from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.cli import main
 from opforge.errors import (
     BadDeclaration,
     BadOption,
@@ -21,7 +18,6 @@ from opforge.errors import (
     WrongArgument,
 )
 from opforge.native.commands import operator_tree
-from opforge.native.commands.list import collect
 from opforge.native.frontend.declaration import alternatives_of
 from opforge.native.plan import plan
 from opforge.registry import registry
@@ -345,30 +341,3 @@ def test_namesakes_that_are_not_listed_are_still_refused(operators):
     assert "has an operator copy as well" in problem.message
     with pytest.raises(BadOption, match="two operators would become the C function copy"):
         plan([op for _, op in loaded.operators], (80,), name="several")
-
-
-def test_the_commands_list_them_below_their_operator(operators):
-    folder = operators(LISTED)
-    done = CliRunner().invoke(main, ["list", f"{folder}/"])
-    assert done.exit_code == 0, done.output
-    told = [" ".join(line.split()) for line in done.output.replace(f"{folder}/", "").splitlines()]
-    assert told == [
-        "several_tree::copy (copy/op.py:17)",
-        "A copy.",
-        "parameters x: fp32 or fp16 tensor",
-        "cases 3",
-        "kernels kernel (copy/op.py:7)",
-        "[0] several_fast::copy (copy/op.py:22), x: fp32, 1-d (n), compact",
-        "[1] several_tree::copy (copy/op.py:17), x: fp16 or fp32, 1-d (n), any strides",
-    ]
-    (listed,) = json.loads(collect([f"{folder}/"]).to_json())["operators"]
-    assert [one["cases"] for one in listed["implementations"]] == [1, 2]
-    done = CliRunner().invoke(main, ["build", f"{folder}/", "--list", "--arch", "80"])
-    assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
-    assert lines[1].strip().startswith("copy (")
-    at = [i for i, line in enumerate(lines) if line.startswith("    implementation ")]
-    assert [lines[i].split("(")[0].strip() for i in at] == [
-        "implementation 0: several_fast::copy", "implementation 1: several_tree::copy"
-    ]  # fmt: skip
-    assert lines[at[0] + 1].startswith("      x fp32 1-d")

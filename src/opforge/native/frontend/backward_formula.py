@@ -49,10 +49,11 @@ def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ..
     if definition is None or definition.backward is None or entry.lowered is None:
         return ()
     try:
-        saved = _Saved(entry.flat())
+        reader = _FormulaReader(entry.flat())
         if definition.setup_context is not None:
-            saved.read(definition.setup_context)
-        return _Backward(saved, declared).read(definition.backward)
+            reader.read_setup(definition.setup_context)
+        reader.operators = declared
+        return reader.read_backward(definition.backward)
     except (_Other, OSError, SyntaxError):
         return ()
 
@@ -97,14 +98,63 @@ def _listed(value: Any) -> Any:
     return value.fields if is_tuple else value
 
 
-class _Evaluator:
+class _FormulaReader:
     """Evaluates straight-line code over terms; a tuple of terms stands as a list."""
 
-    ctx: str
-
-    def __init__(self) -> None:
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        # What setup_context keeps of a call.
+        self.attributes: dict[str, Any] = {}
+        self.tensors: list[Any] = []
+        # Of the function that is read.
+        self.ctx = ""
         self.names: dict[str, Any] = {}
         self.globals: Mapping[str, Any] = {}
+        # What it may call; None in setup_context, which calls nothing.
+        self.operators: Collection[str] | None = None
+
+    def read_setup(self, fn: Callable[..., Any]) -> None:
+        names, body = self.begin(fn)
+        if len(names) != 3:
+            raise _Other
+        signature, index = self.lowered.signature, count()
+        inputs = [_structure(p.node, "input", index) for p in signature.parameters]
+        output = None
+        if signature.returns is not None:
+            output = _structure(signature.returns, "output", count())
+        self.ctx, *others = names
+        self.names = dict(zip(others, (inputs, output), strict=True))
+        for statement in body:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                self.save(statement.value)
+            elif not isinstance(statement, ast.Pass):
+                self.run(statement)
+
+    def save(self, call: ast.Call) -> None:
+        function = call.func
+        plain = isinstance(function, ast.Attribute) and self.is_ctx(function.value)
+        if not plain or ast.unparse(function).partition(".")[2] != "save_for_backward":
+            raise _Other
+        if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
+            raise _Other
+        self.tensors = [self.value(argument) for argument in call.args]
+
+    def read_backward(self, fn: Callable[..., Any]) -> tuple[Term | None, ...]:
+        (self.ctx, *grads), body = self.begin(fn)
+        self.names = {name: ("grad", i) for i, name in enumerate(grads)}
+        *before, last = body
+        for statement in before:
+            self.run(statement)
+        if not isinstance(last, ast.Return) or last.value is None:
+            raise _Other
+        found = self.value(last.value)
+        parameters = self.lowered.signature.parameters
+        gradients = found if isinstance(found, list) else [found]
+        if len(gradients) != len(parameters):
+            # One record may be given as its parts, and one call may give all gradients.
+            gradients = [found] if len(parameters) == 1 else self.unpacked(found, len(parameters))
+        pairs = zip(parameters, gradients, strict=True)
+        return tuple(term for p, gradient in pairs for term in self.gradient(p.node, gradient))
 
     def begin(self, fn: Callable[..., Any]) -> tuple[list[str], list[ast.stmt]]:
         if not isinstance(fn, types.FunctionType):
@@ -125,6 +175,11 @@ class _Evaluator:
             body = body[1:]
         return [a.arg for a in plain], body
 
+    def run(self, statement: ast.stmt) -> None:
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+            raise _Other
+        self.assign(statement.targets[0], self.value(statement.value))
+
     def assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
             self.names[target.id] = value
@@ -132,11 +187,12 @@ class _Evaluator:
             parts = self.unpacked(value, len(target.elts))
             for element, part in zip(target.elts, parts, strict=True):
                 self.assign(element, part)
+        elif self.operators is None and isinstance(target, ast.Attribute):
+            if not self.is_ctx(target.value):
+                raise _Other
+            self.attributes[target.attr] = value
         else:
-            self.keep(target, value)
-
-    def keep(self, _target: ast.expr, _value: Any) -> None:
-        raise _Other
+            raise _Other
 
     def unpacked(self, value: Any, count: int) -> list[Any]:
         parts = _listed(value)
@@ -164,83 +220,25 @@ class _Evaluator:
                 index = at[1]
                 if isinstance(index, int) and -len(whole) <= index < len(whole):
                     return whole[index]
-        return self.other(node)
+        return self.value_in_backward(node)
 
-    def other(self, _node: ast.expr) -> Any:
+    def value_in_backward(self, node: ast.expr) -> Any:
+        if self.operators is None:
+            raise _Other
+        if isinstance(node, ast.Attribute) and self.is_ctx(node.value):
+            if node.attr == "saved_tensors":
+                return self.tensors
+            if node.attr in self.attributes:
+                return self.attributes[node.attr]
+        if isinstance(node, ast.Call):
+            return self.called(node)
+        if isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            return dict(zip(keys, map(self.value, node.values), strict=True))
         raise _Other
 
     def is_ctx(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id == self.ctx
-
-
-class _Saved(_Evaluator):
-    """Reads setup_context: which attributes and tensors it saves."""
-
-    def __init__(self, lowered: Lowered) -> None:
-        super().__init__()
-        self.lowered = lowered
-        index, returns = count(), lowered.signature.returns
-        parameters = lowered.signature.parameters
-        self.inputs = [_structure(p.node, "input", index) for p in parameters]
-        self.output = None if returns is None else _structure(returns, "output", count())
-        self.attributes: dict[str, Any] = {}
-        self.tensors: list[Any] = []
-
-    def read(self, fn: Callable[..., Any]) -> None:
-        names, body = self.begin(fn)
-        if len(names) != 3:
-            raise _Other
-        self.ctx, given, output = names
-        self.names = {given: self.inputs, output: self.output}
-        for statement in body:
-            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-                self.assign(statement.targets[0], self.value(statement.value))
-            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-                self.save(statement.value)
-            elif not isinstance(statement, ast.Pass):
-                raise _Other
-
-    def keep(self, target: ast.expr, value: Any) -> None:
-        if not (isinstance(target, ast.Attribute) and self.is_ctx(target.value)):
-            raise _Other
-        self.attributes[target.attr] = value
-
-    def save(self, call: ast.Call) -> None:
-        function = call.func
-        plain = isinstance(function, ast.Attribute) and self.is_ctx(function.value)
-        if not plain or ast.unparse(function).partition(".")[2] != "save_for_backward":
-            raise _Other
-        if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
-            raise _Other
-        self.tensors = [self.value(argument) for argument in call.args]
-
-
-class _Backward(_Evaluator):
-    """A backward's gradients, as terms."""
-
-    def __init__(self, saved: _Saved, declared: Collection[str]) -> None:
-        super().__init__()
-        self.saved = saved
-        self.declared = declared
-
-    def read(self, fn: Callable[..., Any]) -> tuple[Term | None, ...]:
-        (self.ctx, *grads), body = self.begin(fn)
-        self.names = {name: ("grad", i) for i, name in enumerate(grads)}
-        *before, last = body
-        for statement in before:
-            if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-                raise _Other
-            self.assign(statement.targets[0], self.value(statement.value))
-        if not isinstance(last, ast.Return) or last.value is None:
-            raise _Other
-        found = self.value(last.value)
-        parameters = self.saved.lowered.signature.parameters
-        gradients = found if isinstance(found, list) else [found]
-        if len(gradients) != len(parameters):
-            # One record may be given as its parts, and one call may give all gradients.
-            gradients = [found] if len(parameters) == 1 else self.unpacked(found, len(parameters))
-        pairs = zip(parameters, gradients, strict=True)
-        return tuple(term for p, gradient in pairs for term in self.gradient(p.node, gradient))
 
     def gradient(self, node: Node, found: Any) -> Iterator[Term | None]:
         """One per flat argument, as `lowering.gradients` has them."""
@@ -261,22 +259,9 @@ class _Backward(_Evaluator):
             for field, part in zip(node.fields, parts, strict=True):
                 yield from self.gradient(field.node, part)
 
-    def other(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == self.ctx and node.attr == "saved_tensors":
-                return self.saved.tensors
-            if node.value.id == self.ctx and node.attr in self.saved.attributes:
-                return self.saved.attributes[node.attr]
-        if isinstance(node, ast.Call):
-            return self.called(node)
-        if isinstance(node, ast.Dict):
-            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-            return dict(zip(keys, map(self.value, node.values), strict=True))
-        raise _Other
-
     def called(self, node: ast.Call) -> Term:
         op = self.operator(node.func)
-        if node.keywords or op is None or op.name not in self.declared:
+        if node.keywords or op is None or op.name not in (self.operators or ()):
             raise _Other
         lowered = op.flat()
         arguments = [self.value(argument) for argument in node.args]
@@ -314,7 +299,7 @@ class _Backward(_Evaluator):
         """The Enum that a value is a member of, where a body sees it."""
         if not isinstance(value, tuple):
             raise _Other
-        arguments = self.saved.lowered.arguments
+        arguments = self.lowered.arguments
         return _enum(arguments[value[1]].leaf) if value[0] == "input" else None
 
     def operator(self, node: ast.expr) -> Entry | None:

@@ -39,7 +39,6 @@ from .declaration import (
     keep_declarations,
 )
 from .dims import (
-    Part,
     Rest,
     Shared,
     did_you_mean,
@@ -413,64 +412,27 @@ def read_returns(
     ]
     listed = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(listed) != len(leaves):
-        raise WrongArgument(
-            f"returns= describes {len(listed)}, and the op has {counted(len(leaves), 'output')}",
-            found=repr(given),
-            fix=_fix(leaves),
-        )
+        each = ", ".join([_EXAMPLE, *["None"] * (len(leaves) - 1)])
+        fix = f"returns={_EXAMPLE}" if leaves else "leave returns= out"
+        if several:
+            fix = f"returns=({each}), with None for an output that is as the body makes it"
+        has = counted(len(leaves), "output")
+        what = f"returns= describes {len(listed)}, and the op has {has}"
+        raise WrongArgument(what, found=repr(given), fix=fix)
     return tuple(
-        None if spec is None else _output(leaf, spec, variables, shared, leaves)
+        None if spec is None else _output(leaf, spec, variables, shared)
         for leaf, spec in zip(leaves, listed, strict=True)
     )
 
 
-def _fix(leaves: Sequence[Leaf]) -> str:
-    if not leaves:
-        return "leave returns= out"
-    if len(leaves) == 1:
-        return f"returns={_EXAMPLE}"
-    rest = ", ".join(["None"] * (len(leaves) - 1))
-    return f"returns=({_EXAMPLE}, {rest}), with None for an output that is as the body makes it"
-
-
 def _output(
-    leaf: Leaf,
-    spec: Any,
-    variables: Mapping[str, tuple[str, ...]],
-    shared: Sequence[str],
-    leaves: Sequence[Leaf],
+    leaf: Leaf, spec: Any, variables: Mapping[str, tuple[str, ...]], shared: Sequence[str]
 ) -> Tensors:
     if not isinstance(spec, TensorSpec):
-        raise WrongArgument(
-            "an output is declared with native.tensor",
-            parameter=leaf.path,
-            found=repr(spec),
-            fix=_fix(leaves),
-        )
+        raise _bad_spec(leaf, spec, "an output is declared with native.tensor", _EXAMPLE)
     # First what an output cannot have: `fit` would advise it as for a parameter.
-    _refuse_unknown(leaf, spec, parse(spec.dims, leaf.path), shared)
-    if spec.ranks is not None or spec.broadcast:
-        raise _decided(leaf, spec)
-    declared = fit(leaf, spec, variables)
-    assert isinstance(declared, Tensors)
-    if len(declared.dtypes) > 1 and not declared.variable:
-        raise _decided(leaf, spec)
-    return declared
-
-
-def _decided(leaf: Leaf, spec: TensorSpec) -> WrongArgument:
-    return WrongArgument(
-        "the parameters decide the dtype, the ranks and the broadcast shape of an output",
-        parameter=leaf.path,
-        found=repr(spec),
-        fix="one dtype or a type variable, and neither ranks= nor broadcast=",
-    )
-
-
-def _refuse_unknown(
-    leaf: Leaf, spec: TensorSpec, parts: Sequence[Part], shared: Sequence[str]
-) -> None:
-    for part in parts:
+    for part in parse(spec.dims, leaf.path):
+        what = fix = ""
         if isinstance(part, Rest):
             what = 'an output cannot have "...", which is one parameter\'s own'
             fix = 'write "*s" there and here; '
@@ -478,9 +440,15 @@ def _refuse_unknown(
         elif isinstance(part, Shared) and part.name not in shared:
             what = f"no parameter has {part}"
             fix = "use the *s of a parameter, or name the sizes"
-        else:
-            continue
-        raise BadDeclaration(what, parameter=leaf.path, found=repr(spec), fix=fix)
+        if what:
+            raise BadDeclaration(what, parameter=leaf.path, found=repr(spec), fix=fix)
+    decided = spec.ranks is not None or spec.broadcast
+    declared = None if decided else fit(leaf, spec, variables)
+    if not isinstance(declared, Tensors) or (declared.dtypes[1:] and not declared.variable):
+        what = "the parameters decide the dtype, the ranks and the broadcast shape of an output"
+        fix = "one dtype or a type variable, and neither ranks= nor broadcast="
+        raise _bad_spec(leaf, spec, what, fix)
+    return declared
 
 
 # What was declared for a parameter, checked against the parameter's type.
@@ -565,21 +533,12 @@ def _tensors(
     parts = parse(spec.dims, leaf.path)
     variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
     ranks = read_ranks(parts, spec.ranks, leaf.path)
-    broadcast = _reads_broadcast(leaf, spec, parts)
-    return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional, broadcast)
-
-
-def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> bool:
-    if not isinstance(spec.broadcast, bool):
-        raise WrongArgument(
-            "broadcast is True or False", parameter=leaf.path, found=f"broadcast={spec.broadcast!r}"
-        )
-    whole = len(parts) == 1 and isinstance(parts[0], Shared)
-    if spec.broadcast and not (whole and spec.layout == "strided"):
+    strided = spec.layout == "strided"
+    if spec.broadcast and not (strided and len(parts) == 1 and isinstance(parts[0], Shared)):
         what = 'only a strided tensor with dims "*s" can be broadcast'
         fix = 'native.tensor("*s", ..., layout="strided", broadcast=True)'
         raise _bad_spec(leaf, spec, what, fix)
-    return spec.broadcast
+    return Tensors(parts, dtypes, variable, strided, ranks, optional, bool(spec.broadcast))
 
 
 def no_list(leaf: Leaf, found: str | None = None) -> BadSignature:
