@@ -96,14 +96,6 @@ def test_a_model_that_cannot_be_exported_is_reported_with_its_line(source, tmp_p
     assert "Traceback" not in result.stderr
 
 
-def test_a_file_that_fails_keeps_its_own_traceback(source, tmp_path):
-    path = tmp_path / "cli_packaged_failing.py"
-    path.write_text("1 / 0\n")
-    result = run(f"{path}:model", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
-    assert "ZeroDivisionError: division by zero" in result.stderr
-    assert "opforge/cli_targets.py" not in result.stderr
-
-
 @pytest.mark.parametrize(
     ("target", "dynamic", "text"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opforge.aoti_package import verify
-from opforge.aoti_package.verify import run_fresh, workplace
+from opforge.aoti_package.verify import run_fresh
 from opforge.errors import BuildFailed
 from opforge.libstdcxx import system_libstdcxx
 from support.processes import environment, is_running, wait_until
@@ -80,17 +80,6 @@ def test_an_exit_status_is_not_retried(script, tmp_path):
         run_fresh({}, tmp_path, script("sys.exit('no torch here')"))
     assert "exited with status 1" in str(raised.value)
     assert raised.value.found == "no torch here"
-
-
-def test_the_folder_is_kept_only_where_the_error_names_it():
-    with workplace() as fine:
-        pass
-    with pytest.raises(ValueError), workplace() as failed:  # noqa: PT011
-        raise ValueError
-    with pytest.raises(BuildFailed), workplace() as crashed:
-        raise BuildFailed(f"it died; the command is in {crashed}")
-    assert [fine.exists(), failed.exists(), crashed.exists()] == [False, False, True]
-    crashed.rmdir()
 
 
 def test_the_process_ends_when_a_signal_ends_the_one_that_waits_for_it(tmp_path):
