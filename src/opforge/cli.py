@@ -477,7 +477,7 @@ def tune(**given: Any) -> None:
     an interrupted run continues where it stopped. The tiles of products that ops make with torch
     (`x @ w`) are measured, too, for C libraries.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .measuring.command import run
+    from .measuring.measure import run
 
     click.echo(run(**given))
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -38,8 +38,7 @@ INSTALL_COMPILER = (
     if sys.platform == "darwin"
     else "apt-get install g++  (or your system's equivalent)"
 )
-INSTALL_JAX = "pip install -U jax"
-OLDEST_JAX, OLDEST_CMAKE = "0.5", "3.25"
+OLDEST_CMAKE = "3.25"
 INSTALL_HEADERS = (
     f"apt-get install python{sys.version_info.major}.{sys.version_info.minor}-dev"
     "  (or your system's equivalent)"
@@ -80,10 +79,8 @@ class MachineFacts:
     gpu: Tool
     gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
     interpret: str | None
-    signing: Tool
-    jax: Tool
-    tvm_ffi: Tool
     cmake: Tool
+    optional: Mapping[str, Tool]  # by the names of their distributions
     libstdcxx: str = ""  # what to preload, where C++ libraries would bring their own
     # (feature, private API of torch or Triton, why it is not what the feature needs)
     gaps: tuple[tuple[str, str, str], ...] = ()
@@ -113,13 +110,32 @@ def look(*, thorough: bool = False) -> MachineFacts:
         and _torch_is_for_cpus()
         and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
-        signing=_installed("py-minisign"),
-        jax=_installed("jax"),
-        tvm_ffi=_installed("apache-tvm-ffi"),
         cmake=_cmake(),
+        optional={distribution: _installed(distribution) for _, distribution, *_ in _OPTIONAL},
         libstdcxx=_to_preload(),
         gaps=_gaps() if thorough and torch.present and triton.present else (),
     )
+
+
+# A name, the distribution, what alone needs it, the fix, and the oldest version that serves.
+_OPTIONAL = (
+    ("signing", "py-minisign", "opforge sign", "pip install 'opforge[sign]'"),
+    ("wheels", "auditwheel", "opforge wheel", "pip install 'opforge[wheel]'", "6.4"),
+    # fsspec itself comes with torch.
+    (
+        "remote cache",
+        "aiohttp",
+        "OPFORGE_REMOTE_CACHE=https://...",
+        "pip install 'opforge[remote]'",
+    ),
+    ("JAX", "jax", "a call of what `opforge build --jax` wrote", "pip install -U jax", "0.5"),
+    (
+        "tvm-ffi",
+        "apache-tvm-ffi",
+        "a call of what `opforge build --tvm-ffi` wrote",
+        "pip install apache-tvm-ffi",
+    ),
+)
 
 
 def judge(machine: MachineFacts) -> list[Finding]:
@@ -140,25 +156,15 @@ def judge(machine: MachineFacts) -> list[Finding]:
         _kernels_on_gpu(machine),
         _interpreter(machine),
         _native(machine),
-        _optional("signing", machine.signing, "opforge sign", "pip install 'opforge[sign]'"),
-        _optional(
-            "JAX",
-            machine.jax,
-            "a call of what `opforge build --jax` wrote",
-            INSTALL_JAX,
-            OLDEST_JAX,
-        ),
-        _optional(
-            "tvm-ffi",
-            machine.tvm_ffi,
-            "a call of what `opforge build --tvm-ffi` wrote",
-            "pip install apache-tvm-ffi",
-        ),
+        *(_optional(n, machine.optional[d], *rest) for n, d, *rest in _OPTIONAL),
         _optional(
             "CMake", machine.cmake, "find_package(opforge)", "pip install cmake", OLDEST_CMAKE
         ),
     ]
-    unavailable = dict(map(_unavailable, machine.gaps[::-1]))
+    unavailable = {
+        feature: Finding(feature, "missing", f"{api} {why}", INSTALL_TESTED)
+        for feature, api, why in reversed(machine.gaps)
+    }
     known = [unavailable.pop(finding.name, finding) for finding in findings]
     return [*known, *unavailable.values()]
 
@@ -192,11 +198,6 @@ def _optional(name: str, tool: Tool, what: str, fix: str, oldest: str = "0") -> 
     if _version(tool.detail) < _version(oldest):
         return Finding(name, "limited", f"{tool.detail} is older than {oldest}", fix)
     return Finding(name, "ok", tool.detail)
-
-
-def _unavailable(gap: tuple[str, str, str]) -> tuple[str, Finding]:
-    feature, api, why = gap
-    return feature, Finding(feature, "missing", f"{api} {why}", INSTALL_TESTED)
 
 
 def _by_torch(machine: MachineFacts, name: str, detail: str) -> Finding:

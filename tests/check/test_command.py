@@ -113,11 +113,6 @@ def test_json_has_the_rows_and_nothing_else_is_printed(sample):
     assert {"name", "status", "reason", "fix", "seconds", "notes"} == set(rows["eager"])
 
 
-def test_inputs_may_come_from_a_function(sample):
-    result = run(f"{sample}:scaled", "--inputs", f"{sample}:inputs", *FAST)
-    assert result.exit_code == 0, result.output
-
-
 def test_a_reference_is_named_like_an_op(sample):
     options = ("--inputs", f"{sample}:inputs", *FAST)
     result = run(f"{sample}:scaled", *options, "--reference", f"{sample}:reference")
@@ -334,12 +329,6 @@ def test_inputs_that_raise_are_not_asked_for_again(tmp_path):
     assert "ZeroDivisionError" in result.stderr
     assert "write def scaled_inputs() next to it" in result.stderr
     assert "write def wrong_inputs()" not in result.stderr
-
-
-def test_help_shows_an_example():
-    result = run("--help")
-    assert "--input" in result.stdout
-    assert '--input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"' in result.stdout
 
 
 def test_a_real_process_exits_with_1_and_keeps_stdout_for_json(sample):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
-from opforge.check import ROW_NAMES, Settings, check_call
+from opforge.check import check_call
 from opforge.errors import BadOption, WrongArgument
 from support.checking import row, statuses
 from support.launching import blocks, double, no_gpu
@@ -32,30 +32,6 @@ class Config:
 
 def add_one(x: Tensor) -> Tensor:
     return x + 1
-
-
-def test_the_rows_have_stable_names():
-    assert ROW_NAMES == (
-        "eager",
-        "opcheck",
-        "fake",
-        "mutation",
-        "determinism",
-        "strided inputs",
-        "autograd",
-        "vmap",
-        "compile",
-        "compile dynamic",
-        "kernels visible",
-        "export",
-        "export strict",
-        "save and load",
-        "package",
-        "native",
-        "cuda graph",
-        "dtensor",
-        "numerics",
-    )
 
 
 def test_only_and_skip_choose_rows_in_their_order(op_name):
@@ -295,8 +271,3 @@ def test_an_op_without_tensor_inputs_passes_what_it_can(op_name):
     found = statuses(allocate, 3, torch.float64)
     assert [n for n, s in found.items() if s == "fail"] == []
     assert found["compile"] == found["export"] == "pass"
-
-
-def test_settings_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Settings().tolerance = 3

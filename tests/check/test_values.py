@@ -43,11 +43,6 @@ def test_a_changed_call_has_the_same_form():
     assert call.kwargs["n"] == 3
 
 
-def test_with_tensors_goes_in_the_order_of_tensors():
-    new = [torch.zeros(1) for _ in range(5)]
-    assert [t for _, t in a_call().with_tensors(new).tensors()] == new
-
-
 def test_a_tensor_that_is_given_twice_stays_one():
     x = torch.ones(3)
     one, two = OpCall((x, x), {}, ("a", "b")).cloned().args

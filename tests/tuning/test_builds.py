@@ -1,8 +1,5 @@
 """Tables in native builds: conditions on sizes and GPUs, and notes where a table says nothing."""
 
-import pytest
-
-from opforge.errors import BadOption
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
@@ -66,22 +63,6 @@ def test_rows_by_another_key_are_reported_and_skipped(ops, table_of, monkeypatch
     assert "rows for it under a different key only (n; tune it again)" in made.notes[0]
 
 
-def test_stale_rows_are_reported_and_skipped(ops, table_of):
-    made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 128}, source="other")))
-    assert set(blocks_by_condition(made).values()) == {"64"}
-    assert "1 row for it, all stale: its source has changed" in made.notes[0]
-
-
-def test_configurations_that_are_gone_are_skipped(ops, table_of):
-    made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 512})))
-    assert set(blocks_by_condition(made).values()) == {"64"}
-    why = (
-        "the tuning table has rows for it on sm_90, but only with configurations that were taken "
-        "out of the kernel (tune it again), so the library uses"
-    )
-    assert why in made.notes[0]
-
-
 def test_notes_name_every_gpu_that_they_are_about(ops, table_of):
     archs = ("sm_80", "sm_86", "sm_90", "gfx942", "gfx950")
     made = plan([ops.scale], archs, choose=by_table(table_of({1024: 512})))
@@ -104,8 +85,3 @@ def test_the_listing_knows_the_table(ops, table_of):
         BuildArguments((f"{ops.__name__}:scale",), "dist", ("sm_90",), tuning=str(path))
     )
     assert "8192" in shown
-
-
-def test_a_table_that_is_not_there():
-    with pytest.raises(BadOption, match=r"gone\.json cannot be read"):
-        by_table("gone.json")

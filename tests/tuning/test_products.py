@@ -147,13 +147,6 @@ def test_a_second_product_of_the_same_sizes_has_their_conditions(table_of):
     assert all("where" in note for note in notes)
 
 
-def test_a_note_says_how_to_tune():
-    assert note_of(Program(product, **SPECS)) == (
-        "kernel gemm_kernel, with fixed tiles of 128 x 128 x 64 for fp16; "
-        "`opforge tune` measures others, for `build --tuning`"
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [

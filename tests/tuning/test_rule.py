@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.tuning.rule import border, nearest
+from opforge.tuning.choose import border, nearest
 from opforge.tuning.table import TuningRow, as_config
 
 

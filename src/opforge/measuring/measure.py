@@ -1,4 +1,4 @@
-"""Runs ops at many sizes, and measures each autotuned launch that they make."""
+"""`opforge tune`: runs ops at many sizes, and measures each autotuned launch that they make."""
 
 from __future__ import annotations
 
@@ -14,33 +14,20 @@ import torch
 from .. import _compat
 from ..arch_names import parse_arch
 from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
+from ..native.commands.build import operators
 from ..native.frontend.declaration import declarations_of
 from ..native.frontend.expand import Declared, expand
+from ..progress import Log, ProgressBar, watching
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
 from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save
-from .inputs import call_of
 from .products import calls_product, products_by_kernel, runs_interpreted
-from .sizes import Point, Sizes, points, unused
+from .sizes import Point, Sizes, call_of, parse, points, unused
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 Clock = _autotuning.Clock
 # What is measured again, by its ratio to the fastest, and how many times.
 _CLOSE, _ROUNDS = 1.1, 3
-
-
-class Watcher:
-    """Told what tuning does; this one ignores it."""
-
-    def start(self, calls: int) -> None: ...
-
-    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None: ...
-
-    def called(self, op: str, point: Point) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 @dataclass
@@ -61,7 +48,7 @@ def tune(
     arch: str | None = None,
     again: bool = False,
     clock: Clock | None = None,
-    watcher: Watcher | None = None,
+    bar: ProgressBar | None = None,
 ) -> Tuned:
     """Measure all configurations of the ops' autotuned kernels at all sizes, into a table.
 
@@ -70,23 +57,54 @@ def tune(
     Existing rows are kept, so an interrupted run continues where it stopped; with `again` they are
     measured again. `clock(call, quantiles=...)` returns milliseconds, the median first.
     """
-    watcher = watcher or Watcher()
+    bar = bar or Log(quiet=True)
     entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
     device, found_arch = _gpu(arch, entries, clocked=clock is not None)
     table = load(path) if Path(path).exists() else TuningTable()
     done = Tuned(table)
     work = list(_work(entries, sizes or {}, done))
-    watcher.start(sum(len(one.points) for one in work))
+    bar.start(sum(len(one.points) for one in work))
     for note in done.notes:
-        watcher.note(note)
+        bar.say(f"note: {note}")
     name = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
     clock = clock or _autotuning.default_clock()
-    router = _Router(done, path, found_arch, name, clock, watcher, again)
+    router = _Router(done, path, found_arch, name, clock, bar, again)
     for one in work:
         for point in one.points:
-            watcher.called(one.entry.name, point)
+            bar.advance(f"{one.entry.name} {point}")
             _call(one, point, device, router)
     return done
+
+
+def run(
+    targets: tuple[str, ...],
+    output: str,
+    *,
+    arch: str | None,
+    sizes: tuple[str, ...],
+    only: tuple[str, ...],
+    again: bool,
+) -> str:
+    """What the command does: measure, and summarize."""
+    given = parse(sizes)
+    ops = operators(targets, only)
+    bar = watching("tuning")
+    try:
+        done = tune(ops, output, sizes=given, arch=arch, again=again, bar=bar)
+    except KeyboardInterrupt:
+        # What was measured is in the file already.
+        raise SystemExit(
+            f"interrupted: {output} has what was measured, and the same command continues there"
+            + (" without --again" if again else "")
+        ) from None
+    finally:
+        bar.stop()
+    if not len(done.table):
+        return f"nothing to tune, so {output} was not written"
+    return (
+        f"{output}: {done.measured} rows measured, {done.known} already there; "
+        f"{len(done.table)} rows for {len(done.table.rows)} kernels in total"
+    )
 
 
 @dataclass(frozen=True)
@@ -183,7 +201,7 @@ class _Router:
     arch: str
     device: str
     clock: Clock
-    watcher: Watcher
+    bar: ProgressBar
     again: bool
     _measured: set[tuple[TunedKernel, tuple[Any, ...]]] = field(default_factory=set)
     leaves_wrapped = False
@@ -241,7 +259,7 @@ class _Router:
         self.done.measured += 1
         self._measured.add((kernel, at))
         save(self.done.table, self.path)
-        self.watcher.measured(kernel, row, len(timed))
+        self.bar.say(_line(kernel, row, len(timed)))
         return config
 
     def _decide(
@@ -261,3 +279,11 @@ class _Router:
             lowest = [min(low, us) for low, (_, us) in zip(lowest, again, strict=True)]
         us, place = min((us, place) for place, us in enumerate(lowest))
         return close[place], us
+
+
+def _line(kernel: TunedKernel, row: TuningRow, configs: int) -> str:
+    """`gemm_kernel float16 m=16, n=4096: 12.1 us with BLOCK_M=16, ..., best of 6`."""
+    at = ", ".join(f"{n}={v}" for n, v in zip(kernel.key, row.at, strict=True))
+    config = ", ".join(f"{n}={v}" for n, v in row.config)
+    dtypes = ", ".join(kernel.dtypes)
+    return f"{kernel.name} {at} ({dtypes}): {row.us:.1f} us with {config}, best of {configs}"

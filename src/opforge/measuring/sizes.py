@@ -1,4 +1,4 @@
-"""The sizes at which an op is measured: the user's, else the declared ones.
+"""The sizes at which an op is measured, the user's or the declared ones, and a call at each.
 
 --sizes m=1,16,256     the size m            --sizes x.shape[0]=8,64   one of a `...`
 --sizes x.shape=8,64   every size of a `...` of x; likewise s of `*s`
@@ -7,12 +7,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from ..errors import BadOption
 from ..native.frontend.expand import Declared
-from ..native.ir.cases import Bound, Case
+from ..native.ir.cases import Bound, Case, TensorCase
+from ..native.ir.dtypes import DTYPES
+from ..native.ir.expr import evaluate
 from ..native.ir.interface import ScalarParam
 
 Sizes = Mapping[str, Sequence[int]]
@@ -99,3 +105,31 @@ def unused(given: Sizes, ops: Iterable[Declared]) -> list[str]:
             known |= {b.var for b in case.bounds} | {b.var.partition("[")[0] for b in case.bounds}
         known |= {p.name for p in declared.params if isinstance(p, ScalarParam)}
     return [name for name in given if name not in known]
+
+
+def call_of(
+    declared: Declared, point: Point, defaults: Mapping[str, Any], device: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """`fn(*args, **kwargs)` for a point; a float is its default, or 1.
+
+    Tensors are contiguous. Floats are random; integers are 0, because they may be indices.
+    """
+    leaves: dict[str, Any] = {}
+    for tensor in point.case.tensors:
+        if tensor.present:
+            leaves[tensor.param] = _tensor(tensor, point.values, device)
+    for param in declared.params:
+        if isinstance(param, ScalarParam):
+            default = defaults.get(param.name)
+            default = default if isinstance(default, float) else 1.0
+            leaves[param.name] = point.values.get(param.name, default)
+    return declared.arguments(point.case, leaves)
+
+
+def _tensor(tensor: TensorCase, values: Mapping[str, int], device: str) -> torch.Tensor:
+    shape = [int(evaluate(term, values)) for term in tensor.shape]
+    dtype = getattr(torch, DTYPES[tensor.dtype].torch)
+    if not dtype.is_floating_point:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    generator = torch.Generator(device=device).manual_seed(math.prod(shape) % 2**31)
+    return torch.randn(shape, generator=generator, device=device).to(dtype)

@@ -152,23 +152,12 @@ def _read_block(block: Any, table: TuningTable, where: str) -> None:
         raise BadOption(f"{where} cannot be read", found=str(error), fix=_FIX) from None
 
 
-# The key of products of matrices, the first three of which are sizes.
-_PRODUCT = ("m", "n", "k", "A_COLUMNS", "B_COLUMNS")
-
-
 def _check(row: TuningRow, kernel: TunedKernel, table: TuningTable, place: str) -> None:
     if len(row.at) != len(kernel.key):
         raise ValueError(f"{place} has {len(row.at)} values, but the key has {len(kernel.key)}")
     if table.find(kernel, row.at) is not None:
         at = shown(list(row.at))
         raise ValueError(f"{place} is at {at}, as an earlier row is: remove one of them")
-    if kernel.key == _PRODUCT:
-        for name, value in zip(kernel.key, row.at, strict=True):
-            is_size, is_bool = name in _PRODUCT[:3], isinstance(value, bool)
-            is_positive = isinstance(value, int) and not is_bool and value > 0
-            if not (is_positive if is_size else is_bool):
-                wanted = "a size of 1 or more" if is_size else "true or false"
-                raise ValueError(f"{place} has {shown(value)} as {name}, expected {wanted}")
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

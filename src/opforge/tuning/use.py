@@ -130,3 +130,16 @@ def _arch() -> Arch | None:
     if gpu is not None:
         return gpu.arch
     return _compat.device.device_arch() if torch.cuda.is_available() else None
+
+
+def unmeasured(kernel: Any) -> list[Any]:
+    """The autotuners of a kernel that have a choice and nothing to measure."""
+    if not _kernels.is_interpreted(kernel):
+        return []
+    return [part for part in _kernels.chain(kernel) if _autotuning.has_choice(part)]
+
+
+def choose_first(kernel: Any) -> None:
+    """Let the interpreter take the first configuration, unless a table in use has another."""
+    for tuner in unmeasured(kernel):
+        _autotuning.take_first(tuner)
