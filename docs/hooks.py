@@ -23,6 +23,8 @@ SOURCE = ROOT / "src"
 
 _MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 _NAME = re.compile(r"^::: (opforge[\w.]*)\.(\w+)$", re.MULTILINE)
+_ERROR_CLASS = re.compile(r"^## (?!OpforgeWarning)(\w+)$", re.MULTILINE)
+_MISTAKE = re.compile(r"^### (.*)\n(?:(?!## |### ).*\n)*", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)\)")
 
 
@@ -43,7 +45,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = Path(page.file.abs_src_path).parent
     filled = _NAME.sub(_at_home, _MARK.sub(_generated, markdown))
     if page.file.src_uri == "reference/errors.md":
-        filled = re.sub(r"^### (\w+)$", _error_class, filled, flags=re.MULTILINE)
+        filled = _MISTAKE.sub(_message, _ERROR_CLASS.sub(_error_class, filled))
     return _LINK.sub(lambda link: _to_file(link, folder), filled)
 
 
@@ -75,8 +77,14 @@ def _error_class(heading: re.Match[str]) -> str:
     from opforge import errors  # noqa: PLC0415 - on_startup finds it first
 
     cls = getattr(errors, heading[1])
-    kinds = [base.__name__ for base in cls.__mro__[1:] if base.__module__ == "builtins"]
-    return f"{heading[0]}\n\n{inspect.getdoc(cls)} Also a `{kinds[0]}`."
+    kinds = " and ".join(f"`{b.__name__}`" for b in cls.__bases__ if b is not errors.OpforgeError)
+    return f"{heading[0]}\n\n{inspect.getdoc(cls)} Derives from {kinds}."
+
+
+def _message(mistake: re.Match[str]) -> str:
+    """What an example of the page says when it is run, which tests compare."""
+    text = _golden("errors.txt").partition(f"### {mistake[1]}\n")[2].partition("\n### ")[0]
+    return f"{mistake[0]}\n```text\n{text.strip()}\n```\n\n"
 
 
 def _commands() -> Iterator[str]:
