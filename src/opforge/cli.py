@@ -6,22 +6,21 @@ nor a build that finds nothing to do needs it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import functools
 import json
+import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -30,11 +29,9 @@ import opforge
 from .errors import BadOption, OpforgeError
 
 if TYPE_CHECKING:
-    from .check.report import CheckReport, Row
     from .doctor import Finding
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "red", "optional": "dim"}
-ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running": "cyan"}
 
 
 class Commands(click.Group):
@@ -176,8 +173,7 @@ def check(
     returns (args, kwargs), and its reference from silu_reference. The exit status is 1 if a row
     fails or an operator cannot be checked.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .check.command import CheckArguments, check_all, check_one, find, rows_named
-    from .check.report import Summary
+    from .check.command import CheckArguments, check_all, find, rows_named
 
     for file in filter(None, (junit, html)):
         if not Path(file).absolute().parent.is_dir():
@@ -186,22 +182,19 @@ def check(
             )
     given |= {option: rows_named(given[option]) for option in ("only", "skip", "require")}
     arguments = CheckArguments(**given)
-    chosen = arguments.rows
-    found = find(arguments)
-    if found.single:
-        ((op, places),) = found.placed
-        info = opforge.info(op)
-        with _watching(f"{info.name}  ({info.location})", chosen, show=not as_json) as progress:
-            report = check_one(op, arguments, progress, places)
-        summary = Summary((report,))
-        click.echo(report.as_json() if as_json else _after_table(report))
+    operators = find(arguments)
+    summary = check_all(operators, arguments, quiet=as_json)
+    shown = summary.reports[0] if operators.single else summary
+    if as_json:
+        click.echo(shown.as_json())
     else:
-        summary = check_all(found, arguments, quiet=as_json)
-        click.echo(summary.as_json() if as_json else str(summary))
-        for problem in () if as_json else summary.problems:
+        text = Text(str(shown))
+        text.highlight_regex(_STATUS)
+        Console().print(text, soft_wrap=True)
+        for problem in summary.problems:
             click.echo(f"Error: {problem}", err=True)
-    if not as_json and summary.leaves_open():
-        click.echo(f"\n{summary.leaves_open()}")
+        if summary.leaves_open():
+            click.echo(f"\n{summary.leaves_open()}")
     if junit is not None:
         Path(junit).write_text(summary.as_junit(), encoding="utf-8")
     if html is not None:
@@ -209,61 +202,12 @@ def check(
     ctx.exit(0 if summary.ok else 1)
 
 
-@contextlib.contextmanager
-def _watching(
-    title: str, names: list[str], *, show: bool
-) -> Iterator[Callable[[str, Row | None], None]]:
-    """A table that fills as the rows run; in a pipe, lines on stderr and the table at the end."""
-    from .check.command import telling
-    from .check.report import Row
-    from .progress import Log
-
-    console = Console()
-    rows: dict[str, Row] = {name: Row(name, "") for name in names}
-    live = Live(_row_table(rows), console=console, auto_refresh=False)
-
-    def hear(name: str, row: Row | None) -> None:
-        rows[name] = Row(name, "running") if row is None else row
-        live.update(_row_table(rows), refresh=True)
-
-    if not show:
-        yield lambda _name, _row: None
-    elif console.is_terminal:
-        click.echo(title)
-        with live:
-            yield hear
-    else:
-        log = telling(Log(), title.partition(" ")[0])
-
-        def say(name: str, row: Row | None) -> None:
-            rows[name] = rows[name] if row is None else row
-            log(name, row)
-
-        click.echo(title)
-        yield say
-        console.print(_row_table(rows))
-
-
-def _row_table(rows: dict[str, Row]) -> Table:
-    table = Table("", "status", "", "time", box=SIMPLE_HEAD)
-    for row in rows.values():
-        style = ROW_STYLES.get(row.status, "dim")
-        seconds = f"{row.seconds:.1f} s" if row.seconds >= 0.05 else ""
-        reason = Text(row.reason, overflow="fold")
-        table.add_row(row.name, Text(row.status or "waiting", style=style), reason, seconds)
-    return table
-
-
-def _after_table(report: CheckReport) -> str:
-    """What does not fit into cells: fixes, notes and the summary."""
-    lines = [report.circumstances(), ""]
-    fixes: dict[str, list[str]] = {}
-    for row in report.rows:
-        if row.fix:
-            fixes.setdefault(row.fix, []).append(row.name)
-    lines += [f"{', '.join(names)}: {fix}" for fix, names in fixes.items()]
-    lines += [f"{row.name}: note: {note}" for row in report.rows for note in row.notes]
-    return "\n".join([*lines, *([""] if len(lines) > 2 else []), report.summary()])
+# By the styles that a terminal shows them in.
+_STATUS = re.compile(
+    r"^  \S.*?  (?:(?P<green>pass(?:ed)?)|(?P<red>fail(?:ed)?)|"
+    r"(?P<yellow>skipped|incomplete|not checked))\b",
+    re.MULTILINE,
+)
 
 
 @main.command()

@@ -22,13 +22,13 @@ lib::op  (ops.py:3)
   on      CPU, torch 2
   input   x: float32 (2,) on cpu
 
-  eager    pass
-  fake     fail     output: the fake says dtype a, the op gives b
-                    fix: correct fake=
-  vmap     skipped  needs a GPU
-                    fix: find one
-  package  skipped  needs a GPU
-                    note: by the way
+  eager    pass     0.2 s
+  fake     fail            output: the fake says dtype a, the op gives b
+                           fix: correct fake=
+  vmap     skipped         needs a GPU
+                           fix: find one
+  package  skipped         needs a GPU
+                           note: by the way
 
 1 passed, 1 failed, 2 skipped in 0.2 s"""
 

@@ -101,41 +101,23 @@ def _refuse_for_several(given: CheckArguments, placed: list[tuple[Any, list[Plac
             )
 
 
-def check_one(
-    op: Any, given: CheckArguments, progress: Progress | None = None, places: Sequence[Place] = ()
-) -> CheckReport:
-    """Check one op with the inputs that the command line or a function in its file gives."""
-    args, kwargs = arguments_of(op, given.texts, given.function, places)
-    if given.reference is not None:
-        reference: Callable[..., Any] | None = resolve_function(given.reference)
-    else:
-        reference = _beside(registry.get(op), "reference", places)
-    return check_call(
-        op,
-        args,
-        kwargs,
-        settings=Settings(reference=reference, tolerance=given.tolerance, arch=given.arch),
-        only=given.only or None,
-        skip=given.skip,
-        require=given.require,
-        progress=progress,
-    )
-
-
-def check_all(found: Operators, given: CheckArguments, *, quiet: bool = False) -> Summary:
-    """Check every op; one that cannot be checked does not stop the others."""
+def check_all(operators: Operators, given: CheckArguments, *, quiet: bool = False) -> Summary:
+    """Check every op; one of several that cannot be checked does not stop the others."""
     reports: list[CheckReport] = []
-    problems = list(found.problems)
+    problems = list(operators.problems)
     bar = watching("checking", quiet=quiet)
-    bar.start(len(found.placed) * len(given.rows))
+    bar.start(len(operators.placed) * len(given.rows))
     try:
-        for number, (op, places) in enumerate(found.placed, 1):
+        for number, (op, places) in enumerate(operators.placed, 1):
             entry = registry.get(op)
-            title = f"[{number}/{len(found.placed)}] {entry.name}"
+            if operators.single:
+                reports.append(_check_one(op, given, places, _telling(bar, entry.name)))
+                continue
+            title = f"[{number}/{len(operators.placed)}] {entry.name}"
             own = [t for t in given.texts if _parameter_of(t) in entry.signature.parameters]
+            arguments = replace(given, texts=tuple(own))
             try:
-                arguments = replace(given, texts=tuple(own))
-                report = check_one(op, arguments, telling(bar, title), places)
+                report = _check_one(op, arguments, places, _telling(bar, title))
             except OpforgeError as error:
                 problems.append(Problem(entry.name, str(error), _way_out(entry, places)))
                 bar.say(f"{title}: not checked")
@@ -147,7 +129,29 @@ def check_all(found: Operators, given: CheckArguments, *, quiet: bool = False) -
     return Summary(tuple(reports), tuple(problems))
 
 
-def telling(bar: ProgressBar, title: str) -> Progress:
+def _check_one(
+    op: Any, given: CheckArguments, places: Sequence[Place], progress: Progress
+) -> CheckReport:
+    """Check one op with the inputs that the command line or a function in its file gives."""
+    args, kwargs = arguments_of(op, given.texts, given.function, places)
+    if given.reference is not None:
+        reference: Callable[..., Any] | None = resolve_function(given.reference)
+    else:
+        reference = _beside(registry.get(op), "reference", places)
+    settings = Settings(reference=reference, tolerance=given.tolerance, arch=given.arch)
+    return check_call(
+        op,
+        args,
+        kwargs,
+        settings=settings,
+        only=given.only or None,
+        skip=given.skip,
+        require=given.require,
+        progress=progress,
+    )
+
+
+def _telling(bar: ProgressBar, title: str) -> Progress:
     """What a check of one op is to call, so that a bar or a log shows its rows."""
 
     def hear(name: str, row: Row | None) -> None:

@@ -114,18 +114,14 @@ class CheckReport:
         seconds = sum(row.seconds for row in self.rows)
         return f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
 
-    def header(self) -> str:
-        return f"{self.op}  ({self.location})\n{self.circumstances()}"
-
-    def circumstances(self) -> str:
-        """The machine and the inputs."""
-        lines = [f"  on      {self.machine}"]
-        lines += [f"  {'input ' if i == 0 else '      '}  {t}" for i, t in enumerate(self.inputs)]
-        return "\n".join(lines)
-
     def render_failures(self) -> str:
         """Only what failed, for the message of a test."""
-        return "\n".join([self.header(), "", *_table(self.failures), "", self.summary()])
+        return self._rendered(self.failures)
+
+    def _rendered(self, rows: tuple[Row, ...]) -> str:
+        lines = [f"{self.op}  ({self.location})", f"  on      {self.machine}"]
+        lines += [f"  {'input ' if i == 0 else '      '}  {t}" for i, t in enumerate(self.inputs)]
+        return "\n".join([*lines, "", *_table(rows), "", self.summary()])
 
     def __repr__(self) -> str:
         failed = f"; failed: {', '.join(row.name for row in self.failures)}" if not self.ok else ""
@@ -139,37 +135,44 @@ class CheckReport:
         return html_table(f"{self.op}: {self.summary()}", ("", "status", "", "fix"), rows)
 
     def __str__(self) -> str:
-        return "\n".join([self.header(), "", *_table(self.rows), "", self.summary()])
+        return self._rendered(self.rows)
 
 
-_STATUS_WIDTH = len(SKIPPED)
 _TEXT_WIDTH = 76
 
 
 def _table(rows: tuple[Row, ...]) -> list[str]:
-    width = max((len(row.name) for row in rows), default=0)
+    """A row's time is left out below what `0.1 s` rounds."""
+    times = [f"{row.seconds:.1f} s" if row.seconds >= 0.05 else "" for row in rows]
+    widths = [max(map(len, texts), default=0) for texts in ([row.name for row in rows], times)]
     lines: list[str] = []
     shown: set[str] = set()
-    for row in rows:
-        start = f"  {row.name:<{width}}  {row.status:<{_STATUS_WIDTH}}"
-        first, *rest = textwrap.wrap(row.reason, _TEXT_WIDTH) or [""]
-        lines.append(f"{start}  {first}".rstrip())
-        indent = " " * (len(start) + 2)
-        lines += [indent + line for line in rest]
+    for row, time in zip(rows, times, strict=True):
+        start = f"  {row.name:<{widths[0]}}  {row.status:<{len(SKIPPED)}}  "
+        start += f"{time:>{widths[1]}}  " if widths[1] else ""
+        texts = textwrap.wrap(row.reason, _TEXT_WIDTH) or [""]
         # Ten rows that lack a GPU need to say only once what helps.
         if row.fix not in shown:
-            lines += _under(indent, "fix", row.fix)
+            texts += _wrapped("fix", row.fix)
         if row.status == SKIPPED:
             shown.add(row.fix)
-        lines += [line for note in row.notes for line in _under(indent, "note", note)]
+        texts += [line for note in row.notes for line in _wrapped("note", note)]
+        indents = [start, *[" " * len(start)] * (len(texts) - 1)]
+        lines += [f"{indent}{text}".rstrip() for indent, text in zip(indents, texts, strict=True)]
     return lines
 
 
-def _under(indent: str, title: str, text: str) -> list[str]:
+def _wrapped(title: str, text: str) -> list[str]:
     if not text:
         return []
-    hang = " " * (len(title) + 2)
-    return [indent + line for line in textwrap.wrap(f"{title}: {text}", 76, subsequent_indent=hang)]
+    return textwrap.wrap(
+        f"{title}: {text}",
+        _TEXT_WIDTH,
+        subsequent_indent=" " * (len(title) + 2),
+        # A command that is cut cannot be copied.
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @dataclass(frozen=True)
