@@ -74,15 +74,12 @@ def _simple(kind: str, finish: Callable[[Value, Dims], Value] | None = None) -> 
             rows.refuse_nothing(kind)
         wanted = dtype or _result_dtype(kind, x.dtype)
         _refuse_kind(call, wanted, FLOATS, INTEGERS, BOOLS)
-        compute = _wide(wanted)
-        value = cast(cast(Load(x.dtype, rows.view), wanted), compute)
-        made, out = rows.result(wanted)
+        value = cast(cast(Load(x.dtype, rows.view), wanted), _wide(wanted))
         total = Total(value.dtype)
-        result = cast(finish(total, rows) if finish else total, wanted)
         # Bits have no sum: Triton's is a parity.
         of_bits = {"sum": "any", "prod": "all"} if wanted is torch.bool else {}
-        _reduce(call, of_bits.get(kind, kind), value, rows, [total], [(out, result)])
-        return made
+        result = finish(total, rows) if finish else total
+        return _reduce(call, of_bits.get(kind, kind), value, rows, [total], [(wanted, result)])
 
     return make
 
@@ -93,20 +90,23 @@ def _reduce(
     value: Value,
     rows: Dims,
     totals: Sequence[Total],
-    results: Sequence[tuple[Traced, Value]],
-) -> None:
-    """Store each result, a value of the totals, in its tensor."""
-    outs, found = zip(*results, strict=True)
+    results: Sequence[tuple[torch.dtype, Value]],
+) -> Any:
+    """New tensors for the results, which have a dtype and are made of the totals."""
+    tensors = [rows.result(dtype) for dtype, _ in results]
+    outs = tuple(out for _, out in tensors)
+    found = tuple(cast(result, dtype) for dtype, result in results)
     by_row = rows.is_dense or not rows.shape
     few, many, part = _BY_ROW if by_row else _BY_COLUMN
-    if not (rows.count > many and math.prod(rows.shape) < few):
+    if rows.count > many and math.prod(rows.shape) < few:
+        parts = torch.sym_min((rows.count + (part - 1)) // part, _MOST_PARTS)
+        partial = [_partial(call, rows.shape, parts, t.dtype, by_row=by_row) for t in totals]
+        first, *rest = (Load(tensor.dtype, tensor) for tensor in partial)
+        call.reduce(kind, tuple(partial), value, tuple(totals), rows.sizes, parts=parts)
+        call.reduce(kind, outs, first, found, (parts,), rest=tuple(rest))
+    else:
         call.reduce(kind, outs, value, found, rows.sizes)
-        return
-    parts = torch.sym_min((rows.count + (part - 1)) // part, _MOST_PARTS)
-    partial = [_partial(call, rows.shape, parts, total.dtype, by_row=by_row) for total in totals]
-    first, *rest = (Load(tensor.dtype, tensor) for tensor in partial)
-    call.reduce(kind, tuple(partial), value, tuple(totals), rows.sizes, parts=parts)
-    call.reduce(kind, outs, first, found, (parts,), rest=tuple(rest))
+    return tensors[0][0] if len(tensors) == 1 else tuple(made for made, _ in tensors)
 
 
 def _partial(
@@ -146,44 +146,25 @@ def _truth(kind: str) -> Any:
     def make(call: Call, x: Traced, dims: Any = None, keepdim: bool = False) -> Any:
         _refuse_kind(call, x.dtype, FLOATS, INTEGERS, BOOLS)
         rows = Dims(call, x, dims, keepdim)
-        made, out = rows.result(_result_dtype(kind, x.dtype))
         value, total = cast(Load(x.dtype, rows.view), torch.bool), Total(torch.bool)
-        _reduce(call, kind, value, rows, [total], [(out, cast(total, out.dtype))])
-        return made
+        result = (_result_dtype(kind, x.dtype), total)
+        return _reduce(call, kind, value, rows, [total], [result])
 
     return make
 
 
-def _place(kind: str) -> Any:
-    """`argmax` and `argmin`: the first of the extremes."""
+def _extreme(kind: str, *, is_place: bool = False) -> Any:
+    """`max` and `min` along a dimension: the extreme, and where it is; or only its place."""
+    kinds = (FLOATS, INTEGERS) if is_place else (FLOATS, INTEGERS, BOOLS)
 
     def make(call: Call, x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
-        _refuse_kind(call, x.dtype, FLOATS, INTEGERS)
+        _refuse_kind(call, x.dtype, *kinds)
         rows = Dims(call, x, dim, keepdim)
         rows.refuse_nothing(kind)
-        made, out = rows.result(torch.int64)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
         most, place = Total(value.dtype), Total(torch.int64, 1)
-        _reduce(call, kind, value, rows, [most, place], [(out, place)])
-        return made
-
-    return make
-
-
-def _extreme(kind: str) -> Any:
-    """`max` and `min` along a dimension: the extreme, and where it is."""
-
-    def make(call: Call, x: Traced, dim: int, keepdim: bool = False) -> Any:
-        _refuse_kind(call, x.dtype, FLOATS, INTEGERS, BOOLS)
-        rows = Dims(call, x, dim, keepdim)
-        rows.refuse_nothing(kind)
-        found, out = rows.result(x.dtype)
-        at, out_at = rows.result(torch.int64)
-        value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
-        most, place = Total(value.dtype), Total(torch.int64, 1)
-        results = [(out, cast(most, x.dtype)), (out_at, place)]
-        _reduce(call, kind, value, rows, [most, place], results)
-        return found, at
+        results = [(x.dtype, most), (torch.int64, place)]
+        return _reduce(call, kind, value, rows, [most, place], results[is_place:])
 
     return make
 
@@ -193,12 +174,10 @@ def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
     _refuse_kind(call, dtype, FLOATS)
     rows = Dims(call, x, dims, keepdim)
     value = cast(Load(x.dtype, rows.view), _wide(dtype))
-    made, out = rows.result(dtype)
     most, total = Total(value.dtype), Total(value.dtype, 1)
     # The logarithm of nothing is -inf, of an infinite sum inf.
     result = apply("tl.where(is_infinite({0}), {0}, log({1}) + {0})", most, total)
-    _reduce(call, "logsumexp", value, rows, [most, total], [(out, cast(result, dtype))])
-    return made
+    return _reduce(call, "logsumexp", value, rows, [most, total], [(dtype, result)])
 
 
 # Where all elements are -inf, or one is inf, torch's total is NaN.
@@ -243,13 +222,8 @@ def _moments(pick: Sequence[str]) -> Any:
         variance = apply("divide({0}, {1})", squares, less)
         empty = apply("tl.where({0} > 0, {1}, {2})", count, mean, Number(value.dtype, math.nan))
         found = {"mean": empty, "var": variance, "std": apply("root({0})", variance)}
-        made, results = [], []
-        for name in pick:
-            one, out = rows.result(x.dtype)
-            made.append(one)
-            results.append((out, cast(found[name], x.dtype)))
-        _reduce(call, "moments", value, rows, [mean, squares, count], results)
-        return made[0] if len(made) == 1 else tuple(made)
+        results = [(x.dtype, found[name]) for name in pick]
+        return _reduce(call, "moments", value, rows, [mean, squares, count], results)
 
     return make
 
@@ -282,34 +256,22 @@ def _norm(
     wanted = dtype or x.dtype
     rows = Dims(call, x, dims, keepdim)
     value = cast(Load(x.dtype, rows.view), _wide(wanted))
-    made, out = rows.result(wanted)
     square, total = apply("{0} * {0}", value), Total(value.dtype)
-    result = cast(apply("root({0})", total), wanted)
-    _reduce(call, "sum", square, rows, [total], [(out, result)])
-    return made
+    return _reduce(call, "sum", square, rows, [total], [(wanted, apply("root({0})", total))])
 
 
 register({
-    _ATEN.sum.default: lambda call, x, *, dtype=None: _simple("sum")(call, x, dtype=dtype),
-    _ATEN.sum.dim_IntList: _simple("sum"),
-    _ATEN.prod.default: lambda call, x, *, dtype=None: _simple("prod")(call, x, dtype=dtype),
-    _ATEN.prod.dim_int: _simple("prod"),
-    _ATEN.mean.default: lambda call, x, *, dtype=None: _simple("sum", _mean)(call, x, dtype=dtype),
-    _ATEN.mean.dim: _simple("sum", _mean),
-    _ATEN.amax.default: _simple("amax"),
-    _ATEN.amin.default: _simple("amin"),
-    _ATEN.max.default: _simple("amax"),
-    _ATEN.min.default: _simple("amin"),
+    **dict.fromkeys((_ATEN.sum.default, _ATEN.sum.dim_IntList), _simple("sum")),
+    **dict.fromkeys((_ATEN.prod.default, _ATEN.prod.dim_int), _simple("prod")),
+    **dict.fromkeys((_ATEN.mean.default, _ATEN.mean.dim), _simple("sum", _mean)),
+    **dict.fromkeys((_ATEN.amax.default, _ATEN.max.default), _simple("amax")),
+    **dict.fromkeys((_ATEN.amin.default, _ATEN.min.default), _simple("amin")),
     _ATEN.max.dim: _extreme("argmax"),
     _ATEN.min.dim: _extreme("argmin"),
-    _ATEN.argmax.default: _place("argmax"),
-    _ATEN.argmin.default: _place("argmin"),
-    _ATEN.any.default: _truth("any"),
-    _ATEN.any.dim: _truth("any"),
-    _ATEN.any.dims: _truth("any"),
-    _ATEN.all.default: _truth("all"),
-    _ATEN.all.dim: _truth("all"),
-    _ATEN.all.dims: _truth("all"),
+    _ATEN.argmax.default: _extreme("argmax", is_place=True),
+    _ATEN.argmin.default: _extreme("argmin", is_place=True),
+    **dict.fromkeys((_ATEN.any.default, _ATEN.any.dim, _ATEN.any.dims), _truth("any")),
+    **dict.fromkeys((_ATEN.all.default, _ATEN.all.dim, _ATEN.all.dims), _truth("all")),
     _ATEN.logsumexp.default: _logsumexp,
     _ATEN._softmax.default: _softmax(  # noqa: SLF001
         f"divide(exp({{0}} - {{1}}), {_TOTAL})", "exp({0} - {0})"
