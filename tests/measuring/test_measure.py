@@ -14,7 +14,7 @@ from opforge.measuring.measure import tune
 from opforge.measuring.sizes import parse
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
-from opforge.native.tracing.autotune_choice import by_table
+from opforge.native.tracing.launches import by_table
 from opforge.tuning.table import load
 from support import launching, tuned_ops
 from support.processes import python, run_python

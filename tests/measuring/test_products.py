@@ -11,7 +11,7 @@ import pytest
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
-from opforge.native.tracing.autotune_choice import by_table
+from opforge.native.tracing.launches import by_table
 from support import product_ops
 from support.processes import run_python
 

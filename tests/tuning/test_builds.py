@@ -3,7 +3,7 @@
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
-from opforge.native.tracing.autotune_choice import by_table
+from opforge.native.tracing.launches import by_table
 
 
 def blocks_by_condition(made):

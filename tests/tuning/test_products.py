@@ -15,7 +15,7 @@ from opforge.errors import BadOption
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from opforge.native.ir.cases import Launch
-from opforge.native.tracing.autotune_choice import by_table
+from opforge.native.tracing.launches import by_table
 from opforge.tuning.choose import config_of
 from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, save
 from support import product_ops

@@ -15,7 +15,8 @@ from ..arch import HOPPER
 from ..errors import OpforgeError
 from ..native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from ..native.frontend.expand import Declared
-from ..native.tracing.case_builder import first_config, first_walk
+from ..native.tracing.case_builder import first_walk
+from ..native.tracing.launches import first_config
 from ..native.tracing.torch_calls.matmul import FUNCTIONS
 from ..native.tracing.tracer import nested_body
 from ..registry import Entry

@@ -33,7 +33,7 @@ from .kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
 from .kernels.progress import Progress
 from .kernels.workers import default_jobs
 from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
-from .tracing.autotune_choice import by_table
+from .tracing.launches import by_table
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,17 @@ from .ir.expr import Term, make
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Requests, want
 from .ir.places import Told
-from .tracing.autotune_choice import by_table, in_use
 from .tracing.backward import Backward, build_backward
-from .tracing.case_builder import BuiltCase, build_case, first_config, first_notes
-from .tracing.launches import Choose
-from .tracing.refusals import all_of, listed, of_several, one_line
+from .tracing.case_builder import (
+    BuiltCase,
+    all_of,
+    build_case,
+    first_notes,
+    listed,
+    of_several,
+    one_line,
+)
+from .tracing.launches import Choose, by_table, first_config, in_use
 
 Archs = tuple[Arch, ...]
 # Hears an op's name, and how many of its paths are traced.

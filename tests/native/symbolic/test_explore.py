@@ -5,8 +5,15 @@ import math
 import pytest
 
 from opforge.native.ir.expr import Expr, Var, evaluate
-from opforge.native.symbolic.explore import TooManyPaths, deciding, explore, implies
-from opforge.native.symbolic.solve import VarRange, ranges_of, solve
+from opforge.native.symbolic.solve import (
+    TooManyPaths,
+    VarRange,
+    deciding,
+    explore,
+    implies,
+    ranges_of,
+    solve,
+)
 from opforge.native.symbolic.symint import Symbols, term_of
 
 SIZE = VarRange(0, math.inf)

@@ -13,7 +13,7 @@ from opforge import native
 from opforge.errors import BadDeclaration, UnsupportedBody
 from opforge.native.ir.expr import evaluate
 from opforge.native.plan import plan
-from opforge.native.symbolic import explore, symint
+from opforge.native.symbolic import solve, symint
 from support.archs import GFX942, sm
 from support.native.torch_bodies import Program
 from support.native.traced_kernels import block, rows, take
@@ -258,7 +258,7 @@ def test_a_body_that_launches_nothing_is_an_error():
 
 def test_too_many_paths_through_a_body(monkeypatch):
     # 512 paths take 12 s.
-    monkeypatch.setattr(explore, "MOST", 64)
+    monkeypatch.setattr(solve, "MOST", 64)
 
     def body(a: Tensor) -> Tensor:
         out = torch.empty_like(a)

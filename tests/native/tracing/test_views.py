@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from opforge.native.ir.expr import Var
 from opforge.native.symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
-from opforge.native.tracing.case_builder import first_config
+from opforge.native.tracing.launches import first_config
 from opforge.native.tracing.recorder import Recorder
 
 UNIT = 1

@@ -16,7 +16,7 @@ from opforge.native.ir.cases import Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
 from opforge.native.ir.expr import Var, evaluate
 from opforge.native.ir.interface import ScalarParam
-from opforge.native.tracing.case_builder import first_config
+from opforge.native.tracing.launches import first_config
 from opforge.native.tracing.traced_gpu import values as device_values
 from support.archs import GFX942, SM_90
 from support.native.interpreted_kernels import from_text, launch

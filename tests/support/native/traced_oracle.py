@@ -29,7 +29,8 @@ from opforge.native.ir.cases import ONE, Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
 from opforge.native.ir.expr import evaluate
 from opforge.native.ir.interface import ScalarParam
-from opforge.native.tracing.case_builder import build_case, first_config, pattern
+from opforge.native.tracing.case_builder import build_case, pattern
+from opforge.native.tracing.launches import first_config
 from opforge.native.tracing.tracer import var_ranges_of
 from opforge.registry import registry
 from support.archs import SM_90

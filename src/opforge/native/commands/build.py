@@ -143,7 +143,7 @@ def _file(given: BuildArguments, name: str) -> Path:
 def listing(given: BuildArguments) -> str:
     """What a build would make, without compiling anything; in full with `-v`."""
     from ..plan import plan
-    from ..tracing.autotune_choice import by_table
+    from ..tracing.launches import by_table
 
     with _on_its_gpu(given.archs):
         ops = operators(given.targets, given.only)

@@ -31,9 +31,8 @@ from ..ir.cases import Case, Fill, Guard, Launch, Output, Pointer, TensorCase
 from ..ir.expr import Expr, Term, Var
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..symbolic.algebra import Algebra
-from .case_builder import BuiltCase, build_case, first_config
-from .launches import Choose
-from .refusals import all_of
+from .case_builder import BuiltCase, all_of, build_case
+from .launches import Choose, first_config
 from .views import same
 
 

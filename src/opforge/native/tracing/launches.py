@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +19,9 @@ from ..._compat.tracing import Traced
 from ...arch import HOPPER
 from ...capture import LaunchRouter, correct_launch
 from ...errors import UnsupportedBody
-from ...tuning.choose import Choice
+from ...tuning.choose import Choice, choose
+from ...tuning.table import TuningTable, load
+from ...tuning.use import table_in_use
 from ..ir.cases import ONE, Argument, Descriptor, Launch, Pointer, ScalarValue, Variant
 from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
@@ -27,6 +31,7 @@ from ..ir.places import Place, Told, told
 from ..symbolic.algebra import Algebra
 from ..symbolic.symint import NotConstant, dense, is_symbolic, term_of
 from .recorder import Buffer, Recorder, locate
+from .traced_gpu import archs_left
 
 _kernels = _compat.kernels
 
@@ -304,7 +309,6 @@ def _as_tuple(grid: Any) -> tuple[Any, ...]:
     return (grid,) if isinstance(grid, int) or is_symbolic(grid) else tuple(grid)
 
 
-_kernels = _compat.kernels
 _I32 = 2**31 - 1
 
 
@@ -547,3 +551,43 @@ def _is_one(param: Any, value: Any) -> bool:
 def _spelled(value: Any) -> str:
     name = getattr(value, "__name__", None)
     return name if callable(value) and name else repr(value)
+
+
+# The configuration of a launch, from a tuning table: the lookup runs on symbolic sizes, so its
+# comparisons become guards of the library's paths, and so does its choice by GPU.
+
+
+def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
+    """The configuration that a build without a tuning table takes."""
+    return Choice(None, "without a tuning table")
+
+
+def by_table(path: str | os.PathLike[str] | None) -> Choose:
+    """The rule that picks configurations in a build, with or without a table."""
+    if path is None:
+        return first_config
+    return from_table(load(path), Path(path).name)
+
+
+def in_use() -> Choose:
+    """The same with the tables of `opforge.use_tuning`."""
+    table, name = table_in_use()
+    return from_table(table, name) if len(table) else first_config
+
+
+def from_table(table: TuningTable, name: str) -> Choose:
+    return lambda tuner, arguments: replace(_chosen(table, tuner, arguments), table=name)
+
+
+def _chosen(table: TuningTable, tuner: Any, arguments: dict[str, Any]) -> Choice:
+    if not _compat.autotuning.has_choice(tuner):
+        return Choice(0)
+    names = _compat.autotuning.key_names(tuner, arguments)
+    values = [_compat.autotuning.plain(arguments[n]) for n in names]
+    dtypes = _compat.autotuning.dtypes_of(tuner, arguments)
+    gpu = _compat.driver.current()
+    assert gpu is not None
+    found = choose(table, tuner, gpu.arch, dtypes, values, archs=archs_left)
+    if found.index is not None:
+        return found
+    return Choice(None, f"the tuning table has {found.why}, so")

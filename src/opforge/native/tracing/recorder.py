@@ -10,6 +10,7 @@ import functools
 import inspect
 import math
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,9 +27,7 @@ from ...tuning.choose import Choice
 from ..ir.expr import Term, Var, address_of
 from ..ir.places import told
 from ..symbolic.symint import NotConstant, Symbols, dense, is_symbolic, term_of
-from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
-from .torch_calls.numbers import refuse_beyond
 from .torch_calls.values import Inexpressible
 from .views import Views, compact, is_compact, is_contiguous, same
 
@@ -43,6 +42,109 @@ _MOST_CALLS = 1000
 # So many sizes are tried in place of one that depends on data.
 _MOST_SIZES = 6
 _FOREIGN = ": a library has no data of its own; make it a parameter"
+
+
+# Results for calls that a library cannot make, so that a trace goes on and finds the others.
+
+
+# A size that only data tells: like no other size of a trace, and no special one.
+_SIZE = 61
+# Numbers that only data tells. A line that asks again gets the next, so that loops end. The last is
+# above most limits that bodies compare with, and low enough to count to.
+NUMBERS = (2, 0, -3, 4099)
+# A list of more elements is cut off; a body that asks more often is in a loop without end.
+_LONGEST, _MOST = 4096, 250
+
+# The instruction of the body that asks.
+Question = tuple[Any, int]
+
+
+class NoStandIn(Exception):
+    """Nothing can stand in for a result."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the ways that data may take a body: first answers to questions, others are yes.
+
+    Numbers begin with that at `number` of `NUMBERS`; sizes that only data tells are `size`.
+    """
+
+    answers: Mapping[Question, bool] = field(default_factory=dict)
+    number: int = 0
+    size: int = _SIZE
+
+
+class StandIns:
+    """What the refused calls of one trace return.
+
+    A question gets another answer every time, so that `while x.any():` ends.
+    """
+
+    def __init__(
+        self, value: Callable[[Any], Any], instruction: Callable[[], Question], way: Way
+    ) -> None:
+        self._value, self._instruction, self._way = value, instruction, way
+        self._asked: Counter[Question] = Counter()
+        self._numbers: dict[Question, int] = {}
+        # The questions of this trace that data decides, with their first answers.
+        self.decided: dict[Question, bool] = {}
+        # Whether the trace goes on with sizes that only data tells.
+        self.has_sizes = False
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the trace goes on with numbers that only data tells."""
+        return bool(self._numbers)
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self._asked)
+
+    def result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator, with fakes for tensors."""
+        if func is _ATEN._local_scalar_dense.default:  # noqa: SLF001  # what `.item()` calls
+            return self._number(args[0].dtype)
+        if tracing.returned_types(func) == ["bool"]:
+            return self._number(torch.bool)
+        try:
+            return tracing.on_fakes(func, args, kwargs, self._value)
+        except tracing.UNKNOWN:
+            self.has_sizes = True
+            size = self._way.size
+            return tracing.on_fakes_of_unknown_size(func, args, kwargs, self._value, size=size)
+
+    def listed(self, x: Traced) -> Any:
+        """What `x.tolist()` returns."""
+        found = self._number(x.dtype)
+        for size in reversed(x.sizes):
+            found = [found] * min(self._value(size), _LONGEST)
+        return found
+
+    def array(self, x: Traced) -> Any:
+        """What `x.numpy()` returns."""
+        import numpy as np  # noqa: PLC0415  # torch does without it
+
+        dtype = str(x.dtype).removeprefix("torch.")
+        one = np.full((), self._number(x.dtype), dtype=dtype)
+        return np.broadcast_to(one, [self._value(size) for size in x.sizes])
+
+    def _number(self, dtype: torch.dtype) -> Any:
+        where = self._instruction()
+        self._asked[where] += 1
+        times = self._asked[where]
+        if times > _MOST:
+            raise NoStandIn("the body asks for data again and again")
+        if dtype is torch.bool:
+            first = self.decided.setdefault(where, self._way.answers.get(where, True))
+            return first == (times % 2 == 1)
+        # Each line has another number, so that they compare.
+        place = self._numbers.setdefault(where, len(self._numbers))
+        number = NUMBERS[(self._way.number + times - 1) % len(NUMBERS)]
+        number += place * (number > 0) - place * (number < 0)
+        if dtype.is_complex:
+            return complex(number)
+        return float(number) if dtype.is_floating_point else number
 
 
 @dataclass(eq=False)
@@ -98,7 +200,7 @@ class Recorder:
         choose: Callable[[Any, dict[str, Any]], Choice],
         strided: Mapping[int, Sequence[Term]] | None = None,
         *,
-        way: Way = Way(),  # noqa: B008  # it is frozen
+        way: Way = Way(),  # it is frozen
     ) -> None:
         """`strided` has the strides of allocations that become strided outputs, by number.
 
@@ -309,7 +411,7 @@ class Recorder:
         assert isinstance(buffer, Buffer)
         if buffer.strided or is_symbolic(value) or not is_compact(tensor):
             return calls.fill(self, tensor, value)
-        refuse_beyond(self.symbols, value, tensor.dtype)
+        calls.refuse_beyond(self.symbols, value, tensor.dtype)
         offset = term_of(tensor.offset * tensor.dtype.itemsize)
         count = term_of(math.prod(tensor.sizes))
         self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))

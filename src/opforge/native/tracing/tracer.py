@@ -31,8 +31,18 @@ from ..ir.places import Place, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .launches import Calls, Choose, LaunchOptions, Pointed, TracedLaunch, pointed
-from .recorder import Buffer, Filled, Offence, Recorder, locate, raised_at, runs_host_code
-from .stand_ins import NUMBERS, Question, Way
+from .recorder import (
+    NUMBERS,
+    Buffer,
+    Filled,
+    Offence,
+    Question,
+    Recorder,
+    Way,
+    locate,
+    raised_at,
+    runs_host_code,
+)
 from .torch_calls import source
 from .torch_calls.fusion import grouped, inlined, written
 from .torch_calls.values import Called, Group, Reduced, Scanned, TorchCall

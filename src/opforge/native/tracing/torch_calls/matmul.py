@@ -13,8 +13,7 @@ from ...ir.dtypes import ALIASES
 from ...ir.expr import variables
 from ...symbolic.symint import term_of
 from ..views import same
-from .calls import Call, register
-from .numbers import refuse_beyond
+from .calls import Call, refuse_beyond, register
 from .values import Called, Inexpressible
 
 _ATEN = torch.ops.aten
