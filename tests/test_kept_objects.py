@@ -47,18 +47,6 @@ def test_a_change_in_a_source_or_in_any_header_is_compiled(compile_in, tmp_path,
     assert compile_in("-Iinc", "-DMORE") == (3, 0, "")
 
 
-def test_headers_that_options_name_are_looked_at(compile_in, tmp_path):
-    (tmp_path / "named.h").write_text("#define NAMED 1\n")
-    options = ("-Iinc", "-include", "named.h")
-    assert compile_in(*options) == (1, 0, "")
-    assert compile_in(*options) == (1, 0, "")
-    (tmp_path / "named.h").write_text("int named(void);\n")
-    assert compile_in(*options) == (2, 0, "")
-    # Found in another folder, which is not looked at.
-    (tmp_path / "named.h").rename(tmp_path / "inc/named.h")
-    assert compile_in(*options) == (2, 0, "")
-
-
 def test_what_the_compiler_says_is_said_each_time(compile_in, tmp_path):
     for text, status in [("int f(void) { int x; return 1; }\n", 0), ("int f(void) {\n", 1)]:
         (tmp_path / "main.c").write_text(text)
@@ -66,36 +54,3 @@ def test_what_the_compiler_says_is_said_each_time(compile_in, tmp_path):
             kept, found, said = compile_in("-Wall")
             assert (kept, found) == (0, status)
             assert "main.c:1:" in said
-
-
-def test_a_header_that_a_macro_names_is_not_known(compile_in, tmp_path):
-    (tmp_path / "main.c").write_text('#define NAME "near.h"\n#include NAME\n')
-    assert compile_in("-Iinc") == (0, 0, "")
-
-
-def test_a_file_of_dependencies_is_written_each_time(compile_in, tmp_path):
-    for _ in range(2):
-        assert compile_in("-Iinc", "-MD", "-MF", "main.d") == (0, 0, "")
-        assert "inc/far.h" in (tmp_path / "main.d").read_text()
-        (tmp_path / "main.d").unlink()
-
-
-def test_a_source_that_is_piped_in_is_looked_at(tmp_path):
-    compiler = f"{provide_compilers(tmp_path / 'compilers')}/cc"
-
-    def compile_(text):
-        command = [compiler, "-I.", "-x", "c", "-", "-c", "-o", "main.o"]
-        done = subprocess.run(
-            command, input=text, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        return len(list((tmp_path / "compilers/objects").glob("*"))), done.returncode, done.stderr
-
-    text = "#include <near.h>\n" + "int f(void);\n" * 200
-    (tmp_path / "near.h").write_text("#define NEAR 1\n")
-    assert compile_(text) == compile_(text) == (1, 0, "")
-    assert compile_(text + "int g(void);\n") == (2, 0, "")
-    (tmp_path / "near.h").write_text("#define NEAR 2\n")
-    assert compile_(text) == (3, 0, "")
-    # Longer than what is read at once.
-    assert compile_(text * 10 + "int\n")[1:] != (0, "")
-    assert compile_(text * 10) == (3, 0, "")

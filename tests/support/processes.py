@@ -46,13 +46,10 @@ def provide_compilers(folder):
     folder.mkdir(exist_ok=True)
     if not shutil.which("cc"):
         return str(folder)
-    keep = folder / f"keep_objects.{os.getpid()}"
-    subprocess.run(
-        ["cc", "-O1", Path(__file__).with_name("keep_objects.c"), "-o", keep], check=True
-    )
+    keep = [sys.executable, "-IS", str(Path(__file__).with_name("keep_objects.py"))]
     for name in ("cc", "c++"):
         if compiler := shutil.which(name):
-            _command(folder / name, [str(keep), str(folder / "objects"), compiler])
+            _command(folder / name, [*keep, str(folder / "objects"), compiler])
     return str(folder)
 
 
