@@ -13,7 +13,6 @@ import sys
 
 import pytest
 
-from support.messages import send_less
 from support.processes import (
     HEADERS,
     aborts_without_optimization,
@@ -24,7 +23,6 @@ from support.processes import (
 )
 from support.quickened import quicken_compiler
 from support.quickened_interpreter import quicken_interpreter
-from support.rewriting import rewrite_share
 
 numbers = itertools.count()
 
@@ -83,9 +81,7 @@ def pytest_xdist_setupnodes(config, specs):
 
 
 def pytest_sessionstart(session):
-    rewrite_share(session.config)
     if hasattr(session.config, "workerinput"):
-        send_less(session.config)
         # One of the last things a worker does: taking torch down takes a second.
         atexit.register(os._exit, 0)
     if "PYTEST_XDIST_WORKER" not in os.environ and session.config.getoption("numprocesses", None):
