@@ -31,7 +31,7 @@ from ..ir.cases import Case, Fill, Guard, Launch, Output, Pointer, TensorCase
 from ..ir.expr import Expr, Term, Var
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..symbolic.algebra import Algebra
-from .case_builder import BuiltCase, all_of, build_case
+from .case_builder import BuiltCase, all_of, build_case, located
 from .launches import Choose, first_config
 from .views import same
 
@@ -99,15 +99,14 @@ def build_backward(
     build = functools.partial(
         build_case, own, declared, archs=archs, choose=choose, caches=caches, on_path=on_path
     )
-    built = all_of(own, params, _cases(own, forward, list(grads), cases), build)
-    used = _Used(declared.params, declared.outputs, [one.case for one in built])
-    if not used.outputs:
-        raise UnsupportedBody(
-            "it gives no gradient of a floating-point tensor",
-            fix="return gradients, or remove backward=",
-            op=own.name,
-            location=own.location,
-        )
+    with located(own):
+        built = all_of(own, params, _cases(forward, list(grads), cases), build)
+        used = _Used(declared.params, declared.outputs, [one.case for one in built])
+        if not used.outputs:
+            raise UnsupportedBody(
+                "it gives no gradient of a floating-point tensor",
+                fix="return gradients, or remove backward=",
+            )
     made: dict[Case, BuiltCase] = {}
     for one, case in zip(built, used.cases, strict=True):
         made.setdefault(case, dataclasses.replace(one, case=case))
@@ -143,14 +142,12 @@ def _whole(param: Param) -> Param:
     return TensorParam(param.name, optional=param.optional, doc=doc)
 
 
-def _cases(
-    own: Entry, forward: Declared, grads: Sequence[str], cases: Sequence[Case]
-) -> list[Case]:
+def _cases(forward: Declared, grads: Sequence[str], cases: Sequence[Case]) -> list[Case]:
     made: dict[Case, None] = {}
     for case in cases:
         if not any(_is_float(tensor) for tensor in case.tensors if tensor.present):
             continue
-        outputs = [_output(own, case, name, i) for i, name in enumerate(forward.outputs)]
+        outputs = [_output(case, name, i) for i, name in enumerate(forward.outputs)]
         came, given = (tuple(map(_tensor, outputs, names)) for names in (grads, forward.outputs))
         if any(map(_is_float, outputs)):
             made[Case((*came, *case.tensors, *given), case.choices, case.bounds)] = None
@@ -158,8 +155,6 @@ def _cases(
         raise UnsupportedBody(
             "the op is declared for no floating-point tensors",
             fix="declare it for fp32 or the like, or remove backward=",
-            op=own.name,
-            location=own.location,
         )
     return list(made)
 
@@ -168,7 +163,7 @@ def _is_float(tensor: TensorCase | Output) -> bool:
     return tensor.dtype.startswith(("fp", "bf"))
 
 
-def _output(own: Entry, case: Case, name: str, number: int) -> Output:
+def _output(case: Case, name: str, number: int) -> Output:
     """What a case of the op returns; strided if callers may choose its strides on all paths."""
     found = [path.outputs[number] for path in case.paths if not path.refused]
     alike = {None if one is None else dataclasses.replace(one, strided=False) for one in found}
@@ -177,8 +172,6 @@ def _output(own: Entry, case: Case, name: str, number: int) -> Output:
         raise UnsupportedBody(
             f"the op does not return {name} with one type, shape and strides on all of its paths",
             fix="allocate it in one place of the op's body",
-            op=own.name,
-            location=own.location,
         )
     is_strided = all(one is not None and one.strided for one in found)
     if not (is_strided or _is_compact(output)):
@@ -188,8 +181,6 @@ def _output(own: Entry, case: Case, name: str, number: int) -> Output:
             f"[{', '.join(map(str, output.shape))}]",
             fix="allocate it with compact strides, or let callers choose them: "
             "returns=native.tensor(..., layout='strided')",
-            op=own.name,
-            location=own.location,
         )
     return dataclasses.replace(output, strided=is_strided)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -81,13 +82,24 @@ def build_case(
     ways that leave no guard, `torch.version.hip` for instance. Cases of one op may share `caches`:
     to find those that its body reaches takes 20 ms.
     """
-    found = {
-        vendor: _build_case(
-            entry, declared, case, tuple(some), choose, caches=caches, on_path=on_path
-        )
-        for vendor, some in itertools.groupby(sorted(archs), lambda arch: arch.vendor)
-    }
+    with located(entry):
+        found = {
+            vendor: _build_case(
+                entry, declared, case, tuple(some), choose, caches=caches, on_path=on_path
+            )
+            for vendor, some in itertools.groupby(sorted(archs), lambda arch: arch.vendor)
+        }
     return found.popitem()[1] if len(found) == 1 else for_all_vendors(found)
+
+
+@contextlib.contextmanager
+def located(entry: Entry) -> Iterator[None]:
+    """Errors get the op and its `file:line`."""
+    try:
+        yield
+    except OpforgeError as error:
+        error.locate(entry.name, entry.location)
+        raise
 
 
 def _build_case(
@@ -123,21 +135,21 @@ def _build_case(
             found = explore(trace, start, var_ranges, _UNSOLVED, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
-        raise needs_bound(error, entry, list(also)) from None
+        raise needs_bound(error, list(also)) from None
     except TooManyPaths:
-        _refuse_offences(entry, describe(case, declared.params), "", list(maker.offences))
+        _refuse_offences(describe(case, declared.params), "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
         fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
-        raise UnsupportedBody(what, fix=fix, op=entry.name, location=entry.location) from None
+        raise UnsupportedBody(what, fix=fix) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
     if archs[0].is_amd:
         # NVIDIA's, which were traced first, may have been fine.
         described += f", on {', '.join(map(str, archs))}"
     under = _leading_to(maker.offences, paths, var_ranges) if maker.offences else ""
-    _refuse_offences(entry, described, under, list(maker.offences))
-    _refuse_empty(entry, described, paths, maker.raised)
-    _refuse_idle(entry, declared, case, paths)
+    _refuse_offences(described, under, list(maker.offences))
+    _refuse_empty(described, paths, maker.raised)
+    _refuse_idle(declared, case, paths)
     built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
@@ -190,7 +202,8 @@ def first_notes(
     Raises what a build would raise of that trace.
     """
     tracer, walk = first_walk(entry, declared, case, archs, choose, caches=caches)
-    _refuse_offences(entry, describe(case, declared.params), "", walk.offences)
+    with located(entry):
+        _refuse_offences(describe(case, declared.params), "", walk.offences)
     if not walk.refused:
         return tracer.notes
     # The body refuses these sizes, which says nothing about others.
@@ -209,10 +222,11 @@ def first_walk(
     """One trace of a case, which has ended."""
     tracer = Tracer(entry, declared, case, archs, choose, caches=caches)
     start = {**first_values(case, tracer.var_ranges), **traced_gpu.values(archs[0])}
-    try:
-        walk = tracer.walk(start)
-    except NotConstant as error:
-        raise needs_bound(error, entry, error.also) from None
+    with located(entry):
+        try:
+            walk = tracer.walk(start)
+        except NotConstant as error:
+            raise needs_bound(error, error.also) from None
     walk.end()
     return tracer, walk
 
@@ -303,8 +317,6 @@ class _Maker:
                 f"{_shown(said.dtype, said.shape)}",
                 fix="correct returns= of native.declare; a name that no parameter has stands for "
                 "a size that the body computes",
-                op=self.entry.name,
-                location=self.entry.location,
             )
         if said.strides is not None and not made.strided:
             return f"which allocation becomes output {name} depends on its strides"
@@ -376,7 +388,7 @@ def _parts(term: Term) -> Iterator[Expr]:
             yield from _parts(part)
 
 
-def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path, ...]) -> None:
+def _refuse_idle(declared: Declared, case: Case, paths: tuple[Path, ...]) -> None:
     """Refuse a declaration that lets callers choose strides which no kernel is told."""
     for number, name in enumerate(declared.outputs):
         made = [path.outputs[number] for path in paths if not path.refused]
@@ -386,8 +398,6 @@ def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path
                 found=f"no launch takes {name}.stride() of every dimension",
                 fix="pass out.stride(0), out.stride(1), ... to each kernel that writes the output, "
                 "or leave layout='strided' out",
-                op=entry.name,
-                location=entry.location,
             )
 
 
@@ -483,7 +493,7 @@ def _leading_to(
     return " or ".join(text_of_all(conditions) for conditions in found)
 
 
-def _refuse_offences(entry: Entry, described: str, under: str, offences: list[str]) -> None:
+def _refuse_offences(described: str, under: str, offences: list[str]) -> None:
     """A call that a library cannot make is an error, even if only some sizes lead to it."""
     if not offences:
         return
@@ -492,12 +502,10 @@ def _refuse_offences(entry: Entry, described: str, under: str, offences: list[st
         found="\n    ".join(offences),
         fix=f"{HOLDS}, declare inputs that do not lead there (a contiguous layout, "
         "bounds on sizes), or package the model: opforge.package",
-        op=entry.name,
-        location=entry.location,
     )
 
 
-def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised: set[str]) -> None:
+def _refuse_empty(described: str, paths: tuple[Path, ...], raised: set[str]) -> None:
     """A case that cannot be built at all is an error; so is one that writes nothing."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.why for p in paths))
@@ -510,8 +518,6 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
             fix=fix,
-            op=entry.name,
-            location=entry.location,
         )
     if not any(isinstance(s, Launch | Fill) for p in paths for s in p.steps):
         what = f"tracing found neither a kernel launch nor a torch call for {described}"
@@ -519,7 +525,7 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             "declare ops that launch Triton kernels or make the torch calls that "
             "docs/how-to/native/torch-calls.md lists; package others: opforge.package"
         )
-        raise UnsupportedBody(what, fix=fix, op=entry.name, location=entry.location)
+        raise UnsupportedBody(what, fix=fix)
 
 
 # The error for a number that must be a constant: which sizes need a bound, and which would do.
@@ -536,7 +542,7 @@ _LARGEST_BLOCK = 256
 _BLOCKS = [64, 128]
 
 
-def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> BadDeclaration:
+def needs_bound(error: NotConstant, also: Sequence[str] = ()) -> BadDeclaration:
     """Names the sizes that lack a bound, not others in the same term; `also` is more to list."""
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
     sizes = [name for name in names if not is_attribute(name)] or names
@@ -579,7 +585,7 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> B
     if also:
         found = "\n    ".join([found, *also])
         fix += f"; {HOLDS}"
-    return BadDeclaration(what, found=found, fix=fix, op=entry.name, location=entry.location)
+    return BadDeclaration(what, found=found, fix=fix)
 
 
 def _of_sizes(error: NotConstant, names: Sequence[str]) -> str:
@@ -697,8 +703,6 @@ def _error(entry: Entry, name: str, writer: str, found: str = "") -> WrongResult
         parameter=path,
         found=found or None,
         fix=f"mutates_args={declared}, or write to a tensor that the body allocates",
-        op=entry.name,
-        location=entry.location,
     )
 
 

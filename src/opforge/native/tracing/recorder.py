@@ -417,15 +417,12 @@ class Recorder:
         self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))
         return tensor
 
-    def empty(self, sizes: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-        calls.refuse_elsewhere(device)
-        return self.allocate(sizes, dtype)
-
-    def empty_strided(
-        self, sizes: Any, strides: Any, *, dtype: Any = None, device: Any = None, **_: Any
+    def empty(
+        self, sizes: Any, strides: Any = None, *, dtype: Any = None, device: Any = None, **_: Any
     ) -> Any:
         calls.refuse_elsewhere(device)
-        return self.allocate(sizes, dtype, strides=list(map(dense, strides)))
+        strides = None if strides is None else list(map(dense, strides))
+        return self.allocate(sizes, dtype, strides=strides)
 
     def empty_like(
         self,
@@ -492,23 +489,9 @@ class Recorder:
         return self.symbols.ask(smaller)
 
     def new_empty(
-        self, x: Traced, sizes: Any, *, dtype: Any = None, device: Any = None, **_: Any
+        self, x: Traced, *layout: Any, dtype: Any = None, device: Any = None, **_: Any
     ) -> Any:
-        calls.refuse_elsewhere(device or x.device)
-        return self.allocate(sizes, dtype or x.dtype)
-
-    def new_empty_strided(
-        self,
-        x: Traced,
-        sizes: Any,
-        strides: Any,
-        *,
-        dtype: Any = None,
-        device: Any = None,
-        **_: Any,
-    ) -> Any:
-        calls.refuse_elsewhere(device or x.device)
-        return self.allocate(sizes, dtype or x.dtype, strides=list(map(dense, strides)))
+        return self.empty(*layout, dtype=dtype or x.dtype, device=device or x.device)
 
     def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:
         if memory_format is torch.contiguous_format:
@@ -539,10 +522,10 @@ def _dtype_of(value: Any) -> torch.dtype | None:
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _ATEN.empty.memory_format: Recorder.empty,
-    _ATEN.empty_strided.default: Recorder.empty_strided,
+    _ATEN.empty_strided.default: Recorder.empty,
     _ATEN.empty_like.default: Recorder.empty_like,
     _ATEN.new_empty.default: Recorder.new_empty,
-    _ATEN.new_empty_strided.default: Recorder.new_empty_strided,
+    _ATEN.new_empty_strided.default: Recorder.new_empty,
     _ATEN.zeros.default: _filled(Recorder.empty, 0),
     _ATEN.zeros_like.default: _filled(Recorder.empty_like, 0),
     _ATEN.new_zeros.default: _filled(Recorder.new_empty, 0),

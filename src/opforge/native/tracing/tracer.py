@@ -306,8 +306,6 @@ class Tracer:
                     error.what,
                     found=error.found,
                     fix=error.fix,
-                    op=self.entry.name,
-                    location=self.entry.location,
                 ) from error
             if isinstance(error, UnsupportedBody) and error.cause == "outlived":
                 recorder.note(f"{error.what}, {error.found}; {error.fix}")
@@ -565,8 +563,6 @@ def _refusal(tracer: Tracer, values: Mapping[str, Number], found: str) -> Unsupp
         "it does something different in each call, even with the same arguments",
         found="\n    ".join([found, *asked]),
         fix="make what differs a parameter, declared as a scalar: seed=native.scalar('i64')",
-        op=tracer.entry.name,
-        location=tracer.entry.location,
     )
 
 
