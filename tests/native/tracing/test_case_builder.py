@@ -16,7 +16,7 @@ from opforge.native.plan import plan
 from opforge.native.symbolic import solve, symint
 from support.archs import GFX942, sm
 from support.native.torch_bodies import Program
-from support.native.traced_kernels import block, rows, take
+from support.native.traced_kernels import block, launching, rows, take
 from support.native.traced_oracle import Body, paths_for
 
 T = native.tensor
@@ -39,11 +39,11 @@ def guards(found):
 
 
 def test_an_unbounded_power_of_two_says_how_to_declare_it():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
-
+    body = launching(
+        lambda x, out: rows[(x.shape[0],)](
+            x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.shape[1])
+        )
+    )
     error = refusal(BadDeclaration, body)
     assert error.what == "next_power_of_2(n) is unbounded, so it would need infinitely many kernels"
     assert error.fix == "bound n: dims={'n': (1, 8192)}"
@@ -53,11 +53,7 @@ def test_an_unbounded_power_of_two_says_how_to_declare_it():
 
 
 def test_a_size_that_is_a_constant_says_how_to_declare_it():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=x.shape[1])
-        return out
-
+    body = launching(lambda x, out: rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=x.shape[1]))
     error = refusal(BadDeclaration, body)
     assert error.what.startswith("n must be a constant")
     assert error.fix == (
@@ -68,16 +64,14 @@ def test_a_size_that_is_a_constant_says_how_to_declare_it():
 
 
 def test_a_missing_bound_is_that_of_the_size_that_lacks_it():
-    def power(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        rows[(1,)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.numel() // x.shape[0]))
-        return out
-
-    def blocks(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        rows[(1,)](x, out, 1, 1, 1, BLOCK=triton.cdiv(x.numel() // x.shape[0], 128))
-        return out
-
+    power = launching(
+        lambda x, out: rows[(1,)](
+            x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.numel() // x.shape[0])
+        )
+    )
+    blocks = launching(
+        lambda x, out: rows[(1,)](x, out, 1, 1, 1, BLOCK=triton.cdiv(x.numel() // x.shape[0], 128))
+    )
     heads = {"x": T("t h d", dtype="fp32"), "dims": {"h": (1, 64)}}
     error = refusal(BadDeclaration, power, **heads)
     assert error.what.startswith("next_power_of_2(d * h) is unbounded")

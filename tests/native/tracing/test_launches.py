@@ -27,6 +27,7 @@ from support.native.traced_kernels import (
     Wrapper,
     block,
     hooked,
+    launching,
     take,
     tuned,
 )
@@ -81,11 +82,7 @@ def test_all_calls_that_cannot_be_in_a_library_are_named_at_once():
 def test_a_tensor_of_the_module_is_not_a_parameter():
     table = torch.arange(4)
 
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, table)
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, table))
     assert "'a' is a tensor that is not a parameter" in refusal(body)
 
 
@@ -164,11 +161,7 @@ def test_a_descriptor_has_blocks_of_the_sizes_that_are_declared():
 
 
 def test_a_tuple_at_run_time_is_refused_by_name():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, (1, 2))
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, (1, 2)))
     assert "argument 'a' is a tuple, which a native library cannot pass" in refusal(body)
 
 
@@ -179,11 +172,7 @@ def made_with_gluon(x, out, n, BLOCK: gl.constexpr):
 
 
 def test_gluon_kernels_are_launched():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        made_with_gluon[(1,)](x, out, x.numel(), BLOCK=128)
-        return out
-
+    body = launching(lambda x, out: made_with_gluon[(1,)](x, out, x.numel(), BLOCK=128))
     (found,) = launches(built(body))
     assert found.kernel_name == "made_with_gluon"
 
@@ -237,11 +226,7 @@ def test_an_option_of_the_other_vendor_is_refused_as_that(option, archs, vendor)
 
 
 def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        hooked[(1,)](x, out, x.shape[0])
-        return out
-
+    body = launching(lambda x, out: hooked[(1,)](x, out, x.shape[0]))
     found = built(body)
     (path,) = found.case.paths
     assert [type(step) for step in path.steps] == [Fill, Launch]
@@ -263,11 +248,7 @@ def test_a_mistake_in_a_launch_is_told_with_its_line_and_the_parameters():
 def test_a_kernel_of_the_interpreter_asks_for_a_build_without_it():
     interpreted = InterpretedFunction(block.fn)
 
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        interpreted[(1,)](x, out, 1, BLOCK=16)
-        return out
-
+    body = launching(lambda x, out: interpreted[(1,)](x, out, 1, BLOCK=16))
     said = refusal(body)
     assert "it runs in Triton's interpreter, which compiles nothing" in said
     assert said.endswith("\n  fix: unset TRITON_INTERPRET for the build")
@@ -337,11 +318,7 @@ def counted(x, out, n, BLOCK: tl.constexpr):
 
 
 def test_a_pre_hook_that_leaves_nothing_is_noted():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        counted[(1,)](x, out, x.shape[0])
-        return out
-
+    body = launching(lambda x, out: counted[(1,)](x, out, x.shape[0]))
     (note,) = built(body).notes
     place = line_of(count, "def count")
     assert note == f"count ({place}), in pre_hook of a triton.Config of counted, {NOT_CALLED}"
@@ -358,11 +335,9 @@ def blocked(x, out, n, A: tl.constexpr):
 
 
 def test_a_pre_hook_that_sets_blocks_needs_no_note():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        blocked[(1,)](TensorDescriptor.from_tensor(x, [16, 64]), out, x.shape[0])
-        return out
-
+    body = launching(
+        lambda x, out: blocked[(1,)](TensorDescriptor.from_tensor(x, [16, 64]), out, x.shape[0])
+    )
     found = built(body, x=T("m 64", dtype="fp16"))
     assert found.notes == []
     assert launches(found)[0].variants[0].types[0] == "tensordesc<fp16[16, 64]>"
@@ -393,11 +368,7 @@ def staged(x_ptr, out_ptr, num_stages: tl.constexpr, num_warps: tl.constexpr = 2
 def test_a_parameter_that_a_launch_names_is_an_option_too():
     """As Triton has it; one that is given by its position is not."""
 
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        staged[(1,)](x, out, 5, num_warps=8)
-        return out
-
+    body = launching(lambda x, out: staged[(1,)](x, out, 5, num_warps=8))
     for request, _ in built(body).requests.values():
         assert dict(request.options) == {"num_warps": 8}
         assert {"num_stages": 5, "num_warps": 8}.items() <= dict(request.constants).items()
@@ -411,11 +382,7 @@ def test_a_wrapper_that_asks_for_addresses_is_passed_over():
 
     wrapped = Aligned(block)
 
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        wrapped[(1,)](x, out, 5, BLOCK=16)
-        return out
-
+    body = launching(lambda x, out: wrapped[(1,)](x, out, 5, BLOCK=16))
     found = built(body)
     assert len(launches(found)) == 1
     assert "Aligned, a wrapper around block, was skipped" in found.notes[0]
@@ -432,11 +399,11 @@ def test_a_kernel_that_is_compiled_already_is_refused():
 
 
 def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](Reinterpreted(x, x.shape[1]), out, triton.reinterpret(x[2:], tl.float8e5))
-        return out
-
+    body = launching(
+        lambda x, out: take[(1,)](
+            Reinterpreted(x, x.shape[1]), out, triton.reinterpret(x[2:], tl.float8e5)
+        )
+    )
     (launch,) = launches(built(body, x=T("8 n", dtype="i8")))
     assert [(p.buffer, str(p.offset), p.dtype) for p in launch.arguments] == [
         ("x", "n", "i8"), ("out", "0", "i8"), ("x", "2 * n", "fp8e5")
@@ -444,11 +411,7 @@ def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
 
 
 def test_alignment_is_a_question_that_a_library_answers():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=x[1:].data_ptr() % 16 == 0)
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, A=x[1:].data_ptr() % 16 == 0))
     found = built(body, x=T("8 2", dtype="fp32"))
     assert [[str(g.condition) for g in path.guards] for path in found.case.paths] == [
         ["(x.data_ptr() + 8) % 16 != 0"], ["(x.data_ptr() + 8) % 16 == 0"]
@@ -456,15 +419,7 @@ def test_alignment_is_a_question_that_a_library_answers():
 
 
 def test_a_branch_on_an_address_is_refused():
-    def of_an_allocation(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=out.data_ptr() % 16 == 0)
-        return out
-
-    def compared(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=x.data_ptr() == 0)
-        return out
-
+    of_an_allocation = launching(lambda x, out: take[(1,)](x, out, A=out.data_ptr() % 16 == 0))
+    compared = launching(lambda x, out: take[(1,)](x, out, A=x.data_ptr() == 0))
     for body in (of_an_allocation, compared):
         assert "the body asks for a tensor's address" in refusal(body)

@@ -6,7 +6,14 @@ from torch import Tensor
 
 from opforge import native
 from opforge.native.ir.cases import ONE, Launch
-from support.native.traced_kernels import annotated, strided, strided4, take, unspecialized
+from support.native.traced_kernels import (
+    annotated,
+    launching,
+    strided,
+    strided4,
+    take,
+    unspecialized,
+)
 from support.native.traced_oracle import Body
 
 T = native.tensor
@@ -48,21 +55,13 @@ def test_widths_alignments_and_multiples():
 
 
 def test_sizes_that_fit_into_32_bits_have_no_other_form():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, x.shape[0] * 2)
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, x.shape[0] * 2))
     launch = launch_of(body, x=T("n", dtype="fp16"), dims={"n": (0, 2**30 - 1)})
     assert {t for t, _, _ in forms(launch)} == {"**i"}
 
 
 def test_multiples_that_are_known_need_no_condition():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, x.shape[1], 32 * x.shape[0])
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, x.shape[1], 32 * x.shape[0]))
     launch = launch_of(body, x=T("m n", dtype="fp16"), dims={"n": [64, 96], "m": (0, 1000)})
     assert forms(launch) == [("**ii", "xout", ""), ("**ii", "", "")]
 
@@ -91,11 +90,7 @@ def test_do_not_specialize_is_respected():
 
 
 def test_annotated_parameters_have_their_type_whatever_the_value():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        annotated[(1,)](x, out, 1, 2, x.shape[0], True)
-        return out
-
+    body = launching(lambda x, out: annotated[(1,)](x, out, 1, 2, x.shape[0], True))
     launch = launch_of(body, x=T("n", dtype="fp16"))
     assert {v.types[2:] for v in launch.variants} == {("i64", "fp32", "i32", "u1")}
 
@@ -128,11 +123,7 @@ def test_strided_tensors_of_rank_four_make_few_variants(tensors):
 
 
 def test_a_bool_works_in_memory_and_as_an_argument():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, x.shape[0] > 5)
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, x.shape[0] > 5))
     launch = launch_of(body, x=T("n", dtype="bool"))
     assert {v.types for v in launch.variants} == {("*u1", "*u1", "u1")}
 

@@ -11,7 +11,7 @@ from opforge.errors import UnsupportedBody
 from opforge.native.ir.case_text import conditions, with_names
 from opforge.native.ir.cases import Launch
 from support.archs import SM_90, sm
-from support.native.traced_kernels import block, take
+from support.native.traced_kernels import block, launching, take
 from support.native.traced_oracle import Body
 
 X = {"x": native.tensor("n", dtype="fp32")}
@@ -42,11 +42,7 @@ def launches(found):
     ],
 )  # fmt: skip
 def test_properties_become_variables(ask, variable):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        block[(ask(x),)](x, out, 1, BLOCK=16)
-        return out
-
+    body = launching(lambda x, out: block[(ask(x),)](x, out, 1, BLOCK=16))
     (launch,) = launches(built(body))
     assert str(launch.grid[0]) == variable
 
@@ -89,11 +85,9 @@ def test_no_capability_that_is_not_built_for_is_traced():
     assert [p.refused for p in found.case.paths] == [""]
     target = triton.runtime.driver
 
-    def by_target(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=target.active.get_current_target().backend)
-        return out
-
+    by_target = launching(
+        lambda x, out: take[(1,)](x, out, A=target.active.get_current_target().backend)
+    )
     assert launches(built(by_target))[0].constants[-2] == ("A", "'cuda'")
 
 
@@ -118,11 +112,7 @@ def by_archs(found):
 
 
 def test_a_body_asks_for_the_vendor_by_torchs_version():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=1 if torch.version.hip else 2)
-        return out
-
+    body = launching(lambda x, out: take[(1,)](x, out, A=1 if torch.version.hip else 2))
     assert by_archs(built(body, archs=sm(90))) == {2: ["sm_90"]}
     assert by_archs(built(body, archs=GFX[:1])) == {1: ["gfx942"]}
     both = built(body, archs=(*sm(80), GFX[0]))
@@ -150,11 +140,7 @@ def test_people_are_shown_names_of_vendors_and_architectures(condition, shown):
 
 
 def test_vendors_that_need_the_same_share_paths_and_requests():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(x.numel(),)](x, out, A=3)
-        return out
-
+    body = launching(lambda x, out: take[(x.numel(),)](x, out, A=3))
     archs = (*sm(80, 90), *GFX)
     found = built(body, archs=archs)
     (path,) = found.case.paths
@@ -189,11 +175,9 @@ def test_an_sm_90_is_not_a_gfx90a_though_both_have_capability_9_0():
     ],
 )
 def test_what_an_amd_gpu_tells_is_told_apart_by_its_architecture(ask, expected):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, A=ask(torch.cuda.get_device_properties(x.device)))
-        return out
-
+    body = launching(
+        lambda x, out: take[(1,)](x, out, A=ask(torch.cuda.get_device_properties(x.device)))
+    )
     assert by_archs(built(body, archs=GFX)) == expected
     with_nvidia = by_archs(built(body, archs=(*sm(80), *GFX))) if expected.get(64) else {}
     assert with_nvidia.get(32, ["sm_80"])[0] == "sm_80"

@@ -4,8 +4,10 @@
 
 import functools
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 
 @triton.jit
@@ -118,3 +120,14 @@ class Reinterpreted:
 
 wrapped = Wrapper(Wrapper(tuned_and_guided))
 indexed = Indexed(block)
+
+
+def launching(launch):
+    """A body that launches something for a new tensor: `launch(x, out)`."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        launch(x, out)
+        return out
+
+    return body
