@@ -236,12 +236,12 @@ def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
 def test_a_mistake_in_a_launch_is_told_with_its_line_and_the_parameters():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        block[(1,)](x, out, 1, BLOK=16)
+        block[(1,)](x, out, 1, ROWS=16)
         return out
 
     _, what, found, fix = re.split(r": kernel |\n  ", refusal(body))
-    assert what.endswith("): it has no parameter 'BLOK'")
-    assert found == f"found: launched at {line_of(body, 'BLOK')}"
+    assert what.endswith("): it has no parameter 'ROWS'")
+    assert found == f"found: launched at {line_of(body, 'ROWS')}"
     assert fix == "fix: correct the launch; the kernel's parameters are x, out, n, BLOCK"
 
 
