@@ -4,7 +4,10 @@
 operators, `ops/<op>/op.py`; `opforge list` tells where a tree that has it departs from it.
 
 The folder loads as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import
-...`, and two folders may have files of the same name. Walking needs no torch.
+...`, and two folders may have files of the same name.
+
+A build that has nothing to do walks folders and ends before torch is imported, so what needs
+`frontend.implementations`, which imports torch, imports that itself.
 """
 
 from __future__ import annotations
@@ -27,8 +30,6 @@ from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
 from ...notebook import counted
 from ...registry import Entry, registry
 from ..frontend.declaration import declarations_of
-from ..frontend.implementations import implementing, operator_of
-from ..frontend.implementations import operators as operators_of
 
 FILE = "op.py"
 _INIT = "__init__.py"
@@ -222,9 +223,12 @@ def _undeclared(ops: Sequence[Any]) -> str:
 
 def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
     """Operators that would share a C function; importing one from another folder is fine."""
+    from ..frontend import implementations
+
     first: dict[str, tuple[Path, Any]] = {}
     problems = []
-    own = {entry.name for entry in operators_of(registry.get(op) for _, op in operators)}
+    entries = implementations.operators(registry.get(op) for _, op in operators)
+    own = {entry.name for entry in entries}
     for folder, op in operators:
         entry = registry.get(op)
         if entry.name not in own:
@@ -288,7 +292,9 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     Functions are known by their own names, too, unless an operator has that name. An
     implementation of another operator cannot be selected on its own; it comes with that one.
     """
-    found = operators_of(registry.get(op) for op in ops)
+    from ..frontend import implementations
+
+    found = implementations.operators(registry.get(op) for op in ops)
     known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
     functions = {entry.fn.__name__: entry.name for entry in found}
     only = [functions.get(name, name) if name not in known else name for name in only]
@@ -303,7 +309,7 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     kept = {entry.name for entry in found if chosen & {entry.name, entry.own_name}}
 
     def is_kept(entry: Entry) -> bool:
-        operator = operator_of(entry)
+        operator = implementations.operator_of(entry)
         return entry.name in kept or (operator is not None and operator.name in kept)
 
     return [op for op in ops if is_kept(registry.get(op))]
@@ -311,6 +317,8 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
 
 def refuse_undeclared_named(ops: Sequence[Any]) -> None:
     """Raise if operators that a user named have no `native.declare`: a build leaves such out."""
+    from ..frontend.implementations import implementing
+
     entries = [registry.get(op) for op in ops]
     missing = [e for e in entries if not any(declarations_of(part) for part in implementing(e))]
     if missing:
@@ -324,6 +332,8 @@ def refuse_undeclared_named(ops: Sequence[Any]) -> None:
 
 
 def _named_instead(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
+    from ..frontend.implementations import operator_of
+
     for entry in entries:
         operator = operator_of(entry)
         if operator is not None and wanted in {entry.name, entry.own_name}:
