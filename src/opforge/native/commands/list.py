@@ -14,7 +14,7 @@ from ...errors import OpforgeError
 from ...registry import Entry, registry
 from ..frontend.c_parameters import merge
 from ..frontend.declaration import declarations_of
-from ..frontend.expand import Declared, expand
+from ..frontend.expand import expand
 from ..frontend.implementations import implementing, join, operators, refuse_undeclared
 from ..ir.cases import Case
 from ..ir.dtypes import DTYPES
@@ -22,49 +22,11 @@ from ..ir.interface import Param, ScalarParam, TensorParam
 from .operator_tree import is_tree, load_listed
 
 
-@dataclass(frozen=True)
-class ListedParameter:
-    """A parameter of the C function; `takes` has its dtypes, or the values of a choice.
-
-    An `optional` tensor may be NULL.
-    """
-
-    name: str
-    kind: str
-    takes: tuple[str, ...]
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class Implemented:
-    """One of several ops behind an operator, in the order in which they are tried."""
-
-    name: str
-    location: str
-    cases: int
-    covers: str
-    kernels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ListedOperator:
-    """One line of `opforge list --json`."""
-
-    name: str
-    location: str
-    folder: str
-    doc: str
-    parameters: tuple[ListedParameter, ...]
-    cases: int
-    kernels: tuple[str, ...]
-    implementations: tuple[Implemented, ...]
-
-
 @dataclass
 class Listed:
-    """The operators found, and the problems."""
+    """The operators of some targets, each as `opforge list --json` has it, and the problems."""
 
-    operators: list[ListedOperator] = field(default_factory=list)
+    operators: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
@@ -74,107 +36,111 @@ class Listed:
 def collect(targets: Iterable[str]) -> Listed:
     """Describe the operators of each target; a target that fails is listed under problems."""
     listed = Listed()
-    found: dict[str, tuple[Entry, str]] = {}
+    folders: dict[str, tuple[Entry, str]] = {}
     for target in targets:
-        for folder, op in _found(target, listed.problems):
+        for folder, op in _loaded(target, listed.problems):
             entry = registry.get(op)
-            found.setdefault(entry.name, (entry, folder))
-    for entry in operators(entry for entry, _ in found.values()):
-        _describe_into(listed, entry, found[entry.name][1])
+            folders.setdefault(entry.name, (entry, folder))
+    for entry in operators(entry for entry, _ in folders.values()):
+        folder = folders[entry.name][1]
+        try:
+            listed.operators.append(_describe(entry, folder))
+        except OpforgeError as error:
+            listed.problems.append(str(error))
     return listed
 
 
-def render(operators: Sequence[ListedOperator]) -> str:
+def render(listed: Sequence[dict[str, Any]]) -> str:
     """For a person: a block per operator."""
-    return "\n\n".join("\n".join(_lines(operator)) for operator in operators)
+    return "\n\n".join("\n".join(_lines(operator)) for operator in listed)
 
 
-def _found(target: str, problems: list[str]) -> list[tuple[str, Any]]:
+def _loaded(target: str, problems: list[str]) -> list[tuple[str, Any]]:
+    """The operators, with their folders in a tree."""
     try:
-        if is_tree(target):
-            loaded = load_listed(target)
-            problems += map(str, loaded.problems)
-            return [
-                (str(path if path.is_dir() else path.parent), op) for path, op in loaded.operators
-            ]
-        return [("", op) for op in resolve(target)]
+        if not is_tree(target):
+            return [("", op) for op in resolve(target)]
+        loaded = load_listed(target)
     except OpforgeError as error:
         problems.append(str(error))
         return []
+    problems += map(str, loaded.problems)
+    return [(str(path if path.is_dir() else path.parent), op) for path, op in loaded.operators]
 
 
-def _describe_into(listed: Listed, entry: Entry, folder: str) -> None:
-    try:
-        listed.operators.append(_describe(entry, folder))
-    except OpforgeError as error:
-        listed.problems.append(str(error))
-
-
-def _describe(entry: Entry, folder: str) -> ListedOperator:
-    info = entry.describe()
+def _describe(entry: Entry, folder: str) -> dict[str, Any]:
     parts = implementing(entry)
-    served: tuple[Implemented, ...] = ()
-    params: tuple[ListedParameter, ...] = ()
+    served: list[dict[str, Any]] = []
+    params: list[dict[str, Any]] = []
     if any(declarations_of(part) for part in parts):
         refuse_undeclared(entry, parts)
         joined = join(entry, parts)
-        expanded = [expand(part, joined) for part in parts]
-        served = tuple(map(_implemented, parts, expanded))
-        every = [case for declared in expanded for case in declared.cases]
-        params = tuple(_parameter(p, every) for p in joined.params)
-    kernels = [kernel for one in served for kernel in one.kernels] or _kernels(entry)
-    documented = (inspect.getdoc(entry.fn) or "").strip().splitlines()
-    return ListedOperator(
-        info.name,
-        info.location,
-        folder,
-        documented[0] if documented else "",
-        params,
-        sum(one.cases for one in served),
-        tuple(dict.fromkeys(kernels)),
-        served,
-    )
+        cases = [expand(part, joined).cases for part in parts]
+        served = [_implementation(part, len(own)) for part, own in zip(parts, cases, strict=True)]
+        params = [_parameter(p, [case for own in cases for case in own]) for p in joined.params]
+    kernels = [kernel for each in served for kernel in each["kernels"]] or _kernels(entry)
+    return {
+        "name": entry.name,
+        "location": entry.location,
+        "folder": folder,
+        "doc": next(iter((inspect.getdoc(entry.fn) or "").strip().splitlines()), ""),
+        "parameters": params,
+        "cases": sum(each["cases"] for each in served),
+        "kernels": list(dict.fromkeys(kernels)),
+        # In the order in which they are tried.
+        "implementations": served,
+    }
 
 
-def _implemented(entry: Entry, declared: Declared) -> Implemented:
+def _implementation(entry: Entry, cases: int) -> dict[str, Any]:
     own = merge(entry.flat(), declarations_of(entry)).params
-    covers = "; ".join(f"{p.name}: {p.doc}" for p in own)
-    count = len(declared.cases)
-    return Implemented(entry.name, entry.location, count, covers, tuple(_kernels(entry)))
+    return {
+        "name": entry.name,
+        "location": entry.location,
+        "cases": cases,
+        "covers": "; ".join(f"{p.name}: {p.doc}" for p in own),
+        "kernels": _kernels(entry),
+    }
 
 
 def _kernels(entry: Entry) -> list[str]:
     return [f"{kernel.name} ({kernel.location})" for kernel in entry.describe().kernels]
 
 
-def _parameter(param: Param, cases: Sequence[Case]) -> ListedParameter:
+def _parameter(param: Param, cases: Sequence[Case]) -> dict[str, Any]:
+    """A parameter of the C function, which takes dtypes or the values of a choice."""
     if isinstance(param, TensorParam):
         tensors = [t for c in cases for t in c.tensors if t.param == param.name]
-        dtypes = dict.fromkeys(DTYPES[t.dtype].name for t in tensors if t.present)
-        return ListedParameter(param.name, "tensor", tuple(dtypes), param.optional)
-    if isinstance(param, ScalarParam):
-        return ListedParameter(param.name, "scalar", (param.dtype,))
-    chosen = {dict(case.choices).get(param.name) for case in cases}
-    return ListedParameter(
-        param.name, "choice", tuple(v for i, v in enumerate(param.values) if i in chosen)
-    )
+        kind, takes = (
+            "tensor",
+            list(dict.fromkeys(DTYPES[t.dtype].name for t in tensors if t.present)),
+        )
+    elif isinstance(param, ScalarParam):
+        kind, takes = "scalar", [param.dtype]
+    else:
+        chosen = {dict(case.choices).get(param.name) for case in cases}
+        kind, takes = "choice", [v for i, v in enumerate(param.values) if i in chosen]
+    # An optional tensor may be NULL.
+    optional = isinstance(param, TensorParam) and param.optional
+    return {"name": param.name, "kind": kind, "takes": takes, "optional": optional}
 
 
-def _lines(operator: ListedOperator) -> list[str]:
+def _lines(operator: dict[str, Any]) -> list[str]:
     shown = [
-        f"{p.name}: {' or '.join(p.takes)} {p.kind}" + (" or NULL" if p.optional else "")
-        for p in operator.parameters
+        f"{p['name']}: {' or '.join(p['takes'])} {p['kind']}"
+        + (" or NULL" if p["optional"] else "")
+        for p in operator["parameters"]
     ]
     rows = [
-        ("", operator.doc),
+        ("", operator["doc"]),
         ("parameters", ", ".join(shown)),
-        ("cases", str(operator.cases) if operator.cases else "none: no native.declare"),
-        ("kernels", ", ".join(operator.kernels) or "none found"),
+        ("cases", str(operator["cases"] or "none: no native.declare")),
+        ("kernels", ", ".join(operator["kernels"]) or "none found"),
     ]
-    if len(operator.implementations) > 1:
+    if len(operator["implementations"]) > 1:
         rows += [
-            (f"[{i}]", f"{one.name} ({one.location}), {one.covers}")
-            for i, one in enumerate(operator.implementations)
+            (f"[{i}]", f"{each['name']} ({each['location']}), {each['covers']}")
+            for i, each in enumerate(operator["implementations"])
         ]
     told = [f"  {title:<10}  {text}" if title else f"  {text}" for title, text in rows if text]
-    return [f"{operator.name}  ({operator.location})", *told]
+    return [f"{operator['name']}  ({operator['location']})", *told]

@@ -18,7 +18,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -104,19 +104,8 @@ def _is_test(file: Path) -> bool:
 
 
 def load(tree: str | Path) -> Found:
-    """Import every `op.py` of a tree; one that fails does not stop the others."""
-    found = Found()
-    walked = folders(tree)
-    package = _package(Path(tree).resolve())
-    for folder in walked:
-        try:
-            operators = _load_folder(folder, package)
-        except OpforgeError as error:
-            found.problems.append(Problem(folder, str(error)))
-            continue
-        found.operators += [(folder, op) for op in operators]
-        if undeclared := _undeclared(operators):
-            found.problems.append(Problem(folder, undeclared))
+    """Import every `op.py` of a tree, which must have an operator that is declared."""
+    found = _load(Path(tree), folders(tree), Found())
     found.problems += _namesakes(found.operators)
     return found
 
@@ -140,32 +129,7 @@ def load_files(tree: str | Path) -> Found:
 
     A file without operators may be one that others import.
     """
-    return _load_files(Path(tree), files(tree), Found())
-
-
-def load_listed(tree: str | Path) -> Found:
-    """As `load_files`; of a tree with an `op.py` also what would keep it from being built."""
-    walked = files(tree)
-    own = [file for file in walked if file.name == FILE and file.parent.parent == Path(tree)]
-    if not own and walked:
-        return load_files(tree)
-    others = [file for file in walked if file not in own]
-    return _load_files(Path(tree), others, load(tree))
-
-
-def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
-    package = _package(tree.resolve())
-    seen = {id(op) for _, op in found.operators}
-    for file in walked:
-        try:
-            places = _places_of(file, [package, *file.relative_to(tree).parent.parts])
-        except OpforgeError as error:
-            found.problems.append(Problem(file, str(error)))
-            continue
-        found.places += places
-        new = {id(op): op for op, _ in places if id(op) not in seen}
-        seen |= new.keys()
-        found.operators += [(file, op) for op in new.values()]
+    found = _load(Path(tree), files(tree), Found())
     if not found.operators and not found.problems:
         raise BadOption(
             f"{tree} has no operators",
@@ -175,23 +139,50 @@ def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
     return found
 
 
+def load_listed(tree: str | Path) -> Found:
+    """As `load_files`; of a tree with an `op.py` also what would keep it from being built."""
+    walked = files(tree)
+    own = [file for file in walked if file.name == FILE and file.parent.parent == Path(tree)]
+    if not own and walked:
+        return load_files(tree)
+    others = [file for file in walked if file not in own]
+    return _load(Path(tree), others, load(tree))
+
+
+def _load(tree: Path, walked: Sequence[Path], found: Found) -> Found:
+    """Import files, and the `op.py` of folders; one that fails does not stop the others."""
+    package = _package(tree.resolve())
+    seen = {id(op) for _, op in found.operators}
+    for path in walked:
+        file = path / FILE if path.is_dir() else path
+        try:
+            if not file.is_file():
+                raise BadOption(
+                    f"it has no {FILE}",
+                    fix=f"write {file}, or prefix the folder's name with _ to skip it",
+                )
+            places = _places_of(file, [package, *file.relative_to(tree).parent.parts])
+            if file != path and not places:
+                raise BadOption(
+                    f"{FILE} has no operators", fix="decorate a function with @opforge.op"
+                )
+        except OpforgeError as error:
+            found.problems.append(Problem(path, str(error)))
+            continue
+        found.places += places
+        new = {id(op): op for op, _ in places if id(op) not in seen}
+        seen |= new.keys()
+        found.operators += [(path, op) for op in new.values()]
+        if file != path and (undeclared := _undeclared(op for op, _ in places)):
+            found.problems.append(Problem(path, undeclared))
+    return found
+
+
 def _places_of(file: Path, package: Sequence[str]) -> list[tuple[Any, Place]]:
     if any("." in step for step in (*package, file.stem)):
         raise BadOption("Python cannot import it because its path has a dot", fix="rename it")
     steps = package if file.name == _INIT else (*package, file.stem)
     return places_in(_imported(".".join(steps), file))
-
-
-def _load_folder(folder: Path, package: str) -> list[Any]:
-    if not (folder / FILE).is_file():
-        raise BadOption(
-            f"it has no {FILE}",
-            fix=f"write {folder / FILE}, or prefix the folder's name with _ to skip it",
-        )
-    ops = list({id(op): op for op, _ in _places_of(folder / FILE, [package, folder.name])}.values())
-    if not ops:
-        raise BadOption(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
-    return ops
 
 
 def refuse(tree: str, problems: Sequence[Problem]) -> None:
@@ -212,8 +203,8 @@ def _imported(name: str, file: Path) -> ModuleType:
             raise TargetFailed(f"{file.name} exits Python on import: {error!r}") from error
 
 
-def _undeclared(ops: Sequence[Any]) -> str:
-    entries = [registry.get(op) for op in ops]
+def _undeclared(ops: Iterable[Any]) -> str:
+    entries = list({entry.name: entry for entry in map(registry.get, ops)}.values())
     if any(map(declarations_of, entries)):
         return ""
     names = ", ".join(entry.name for entry in entries)
