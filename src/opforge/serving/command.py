@@ -10,8 +10,9 @@ from typing import Any
 from .. import environment
 from ..errors import BadOption
 from ..native.artifacts import build_record
-from ..native.kernels.progress import for_terminal
+from ..native.kernels.progress import Progress
 from ..programs import run_program
+from ..progress import watching
 from ..recording.command import joined, listing
 from ..recording.model import refuse_place
 from . import manifest
@@ -88,7 +89,7 @@ def run(
         return f"{output}: nothing has changed since the last build"
     from ..native.kernels.workers import dask_executor
 
-    progress = for_terminal()
+    progress = Progress(watching("compiling"))
     with dask_executor(dask, progress) as executor:
         done = build(
             joined(targets),

@@ -5,61 +5,58 @@ import io
 import pytest
 from rich.console import Console
 
-from opforge import progress
-from opforge.native.kernels.progress import Bar, Lines, for_terminal
+from opforge.native.kernels.progress import Progress
+from opforge.progress import Log, ProgressBar
 
 
-def a_build(shown):
-    shown.start(3)
-    shown.done("silu sm_80", cached=True)
-    shown.note("cache entry ignored [1]")
-    shown.done("silu sm_80")
-    shown.done("gemm sm_90", failed=True)
-    shown.stop()
+def bar(file):
+    console = Console(file=file, force_terminal=True, width=100, legacy_windows=False)
+    return ProgressBar("compiling", console)
 
 
-def test_lines_say_start_notes_and_end_of_each_round():
-    file = io.StringIO()
-    lines = Lines(file)
-    said = [
+def a_build(progress):
+    progress.start(3)
+    progress.done("silu sm_80", cached=True)
+    progress.note("cache entry ignored [1]")
+    progress.done("silu sm_80")
+    progress.done("gemm sm_90", failed=True)
+    progress.stop()
+
+
+def test_a_log_has_start_notes_and_end_of_each_round(capsys):
+    progress = Progress(Log())
+    lines = [
         "compiling 3 images",
         "cache entry ignored [1]",
         "compiled 3 of 3 (1 cached, 1 failed)",
     ]
-    for rounds in (1, 2):
-        a_build(lines)
-        assert file.getvalue().splitlines() == rounds * said
+    for _ in range(2):
+        a_build(progress)
+        assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_what_takes_long_is_told_regularly():
-    file = io.StringIO()
-    lines = Lines(file, seconds=0)
-    lines.traced("mylib::silu", 2)
-    a_build(lines)
-    said = file.getvalue().splitlines()
-    assert said[0] == "tracing mylib::silu: 2 paths so far"
-    assert "compiled 1 of 3 (1 cached)" in said
+def test_what_takes_long_is_told_regularly(capsys):
+    progress = Progress(Log(), seconds=0)
+    progress.traced("mylib::silu", 2)
+    a_build(progress)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "tracing mylib::silu: 2 paths so far"
+    assert "compiled 1 of 3 (1 cached)" in lines
 
 
-@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Bar])
+@pytest.mark.parametrize("kind", [lambda _: Log(), bar, lambda _: None])
 def test_nothing_to_compile_is_not_reported(kind, capsys):
-    shown = kind()
-    shown.start(0)
-    shown.stop()
-    assert capsys.readouterr() == ("", "")
+    file = io.StringIO()
+    progress = Progress(kind(file))
+    progress.start(0)
+    progress.stop()
+    assert (file.getvalue(), *capsys.readouterr()) == ("", "", "")
 
 
 def test_a_bar_counts_and_keeps_notes_above_it():
     file = io.StringIO()
-    bar = Bar(Console(file=file, force_terminal=True, width=100, legacy_windows=False))
+    progress = Progress(bar(file))
     for _ in range(2):
-        a_build(bar)
+        a_build(progress)
     for text in ("3/3", "cache entry ignored [1]", "1 cached, 1 failed"):
         assert text in file.getvalue()
-
-
-@pytest.mark.parametrize(("terminal", "kind"), [(True, Bar), (False, Lines)])
-def test_a_terminal_gets_a_bar_and_a_log_gets_lines(terminal, kind, monkeypatch):
-    console = Console(force_terminal=terminal, force_interactive=terminal)
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
-    assert type(for_terminal()) is kind

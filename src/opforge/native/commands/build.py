@@ -116,10 +116,11 @@ def make(
 
 def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) -> Done:
     """Build, and report the result."""
-    from ..kernels.progress import for_terminal
+    from ...progress import watching
+    from ..kernels.progress import Progress
     from ..kernels.workers import dask_executor
 
-    progress = for_terminal()
+    progress = Progress(watching("compiling"))
     with dask_executor(given.dask, progress) as executor:
         done = make(given, check_name, executor=executor, progress=progress)
     library = done.library

@@ -1,117 +1,66 @@
-"""Build progress: a bar on a terminal, plain lines elsewhere."""
+"""What a build reports while it runs: to a bar, to a log, or to nobody."""
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TextIO
-
-from rich.console import Console
 
 from ...notebook import counted
-from ...progress import ProgressBar, watched_terminal
+from ...progress import Log, ProgressBar
 
 
 class Progress:
-    """What a build reports; this one prints nothing.
+    """Counts images for a bar, or tells a log of them every `seconds`; without either, silent.
 
     `start` comes first, `stop` last, even after an error. Both may come twice: a build that drops
-    optional kernels compiles again. What comes often is told every `seconds`.
+    optional kernels compiles again.
     """
 
-    def __init__(self, seconds: float = 10.0) -> None:
+    def __init__(self, shown: ProgressBar | None = None, seconds: float = 10.0) -> None:
+        self._shown = shown or Log(quiet=True)
         self._seconds = seconds
-        self._wait()
+        self._next = time.monotonic() + seconds
 
     def start(self, total: int) -> None:
         self.total = total
         self.finished = self.cached = self.failed = 0
+        self._shown.start(total)
+        if total:
+            self._shown.detail(f"compiling {counted(total, 'image')}")
 
     def done(self, label: str, *, cached: bool = False, failed: bool = False) -> None:
         """A variant is finished, such as `silu sm_90`."""
-        self.last = label
         self.finished += 1
         self.cached += cached
         self.failed += failed
+        self._shown.advance(label)
+        if self.finished < self.total and self._is_due():
+            self._shown.detail(self._count())
 
     def traced(self, op: str, paths: int) -> None:
         """Comes before `start`, after each path of an op that was traced."""
         if self._is_due():
             self.note(f"tracing {op}: {counted(paths, 'path')} so far")
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        self._shown.say(text)
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._shown.stop(self._asides())
+        if self.total:
+            self._shown.detail(self._count())
 
-    @property
-    def asides(self) -> str:
+    def _count(self) -> str:
+        asides = self._asides()
+        return f"compiled {self.finished} of {self.total}{f' ({asides})' if asides else ''}"
+
+    def _asides(self) -> str:
         """`3 cached, 1 failed`; empty if none was."""
         counts = {"cached": self.cached, "failed": self.failed}
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
     def _is_due(self) -> bool:
-        if time.monotonic() < self._next:
+        now = time.monotonic()
+        if now < self._next:
             return False
-        self._wait()
+        self._next = now + self._seconds
         return True
-
-    def _wait(self) -> None:
-        self._next = time.monotonic() + self._seconds
-
-
-class Bar(Progress):
-    """A bar that stays on screen after the build, with notes above it."""
-
-    def __init__(self, console: Console | None = None, seconds: float = 10.0) -> None:
-        super().__init__(seconds)
-        self._bar = ProgressBar("compiling", console or Console(stderr=True))
-
-    def start(self, total: int) -> None:
-        super().start(total)
-        self._bar.start(total)
-
-    def done(self, label: str, *, cached: bool = False, failed: bool = False) -> None:
-        super().done(label, cached=cached, failed=failed)
-        self._bar.advance(self.last)
-
-    def note(self, text: str) -> None:
-        self._bar.say(text)
-
-    def stop(self) -> None:
-        self._bar.stop(self.asides)
-
-
-class Lines(Progress):
-    """Lines for logs: the first, the last, and one from time to time in between."""
-
-    def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
-        super().__init__(seconds)
-        self._file = file
-
-    def start(self, total: int) -> None:
-        super().start(total)
-        self._wait()
-        if total:
-            self.note(f"compiling {counted(total, 'image')}")
-
-    def done(self, label: str, *, cached: bool = False, failed: bool = False) -> None:
-        super().done(label, cached=cached, failed=failed)
-        if self.finished < self.total and self._is_due():
-            self._count()
-
-    def note(self, text: str) -> None:
-        print(text, file=self._file or sys.stderr, flush=True)  # it is what it does
-
-    def stop(self) -> None:
-        if self.total:
-            self._count()
-
-    def _count(self) -> None:
-        asides = f" ({self.asides})" if self.asides else ""
-        self.note(f"compiled {self.finished} of {self.total}{asides}")
-
-
-def for_terminal() -> Progress:
-    """A bar if stderr is a terminal, else lines."""
-    console = watched_terminal()
-    return Lines() if console is None else Bar(console)
