@@ -60,9 +60,6 @@ def test_an_error_in_the_runtime_names_its_file(folder):
         compile_library(folder, "tiny")
 
 
-PRINTS_ANY_BYTES = '#!/bin/sh\nprintf "\\377 odd\\n" >&2\n'
-
-
 def compiler(folder, text):
     path = folder / "own_cc"
     path.write_text(text)
@@ -79,8 +76,6 @@ def compiler(folder, text):
             r"no-such-compiler, which .*\n.*CC=no-such-compiler -O1",
         ),
         ("", "cc '-O1", "CC cannot be read as a command: No closing quotation"),
-        ("#!/bin/sh\n", "./own_cc", r"ended without an error, but wrote no one\.o"),
-        ("no program", "./own_cc", "own_cc does not run: Exec format error"),
         (
             '#!/bin/sh\nprintf "\\377 odd\\n" >&2\nexit 1\n',
             "./own_cc",
@@ -99,15 +94,8 @@ def test_a_compiler_that_makes_nothing_is_reported(script, command, said, folder
     assert not (folder / "lib" / "libtiny.so").exists()
 
 
-def test_no_compiler_at_all(folder, monkeypatch):
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(BuildFailed, match="cc, which compiles native libraries, is not"):
-        compile_library(folder, "tiny")
-
-
 def test_a_compiler_may_be_named_relative_to_the_current_folder(folder, monkeypatch):
-    compiler(folder, f'{PRINTS_ANY_BYTES}exec cc "$@"\n')
+    compiler(folder, '#!/bin/sh\nexec cc "$@"\n')
     (folder / "deeper").mkdir()
     monkeypatch.chdir(folder / "deeper")
     monkeypatch.setenv("CC", "../own_cc")

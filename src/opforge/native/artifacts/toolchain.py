@@ -53,16 +53,16 @@ def compile_library(
             for files, target in zip(units, objects, strict=True)
         ]
         with ThreadPoolExecutor(max(1, jobs)) as pool:
-            list(pool.map(lambda command: _run(command, folder, command[-1]), commands))
+            list(pool.map(lambda command: _run(command, folder), commands))
         shared = output / f"lib{name}.so"
         soname = f"-Wl,-soname,{shared.name}"
         link = [*LINK_FLAGS, soname, "-o", str(shared.resolve()), *objects, *LIBRARIES]
-        _run([*compiler, *flags, *link], folder, shared)
+        _run([*compiler, *flags, *link], folder)
         written = [shared]
         if static:
             written.append(output / f"lib{name}.a")
             written[-1].unlink(missing_ok=True)
-            _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder, written[-1])
+            _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder)
     return written
 
 
@@ -105,11 +105,10 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
         _run(
             [*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled],
             folder,
-            compiled,
         )
         link = [*compiler, *flags, "-shared", "-Wl,--as-needed", compiled]
         # Whether everything that the adapter uses is there.
-        _run([*link, "-o", tried, *needed, "-Wl,--no-undefined"], folder, tried)
+        _run([*link, "-o", tried, *needed, "-Wl,--no-undefined"], folder)
         # By its name the loader would take any library of that name which the process has: torch's
         # own libc10.so, or another build. It takes a path as it is, and a linker gets that from
         # a stub. It also takes torch's name from one: to read torch's symbols again takes 0.4 s.
@@ -117,10 +116,10 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
         for number, known_as in enumerate((f"$ORIGIN/lib{name}.so", "libtorch_cpu.so")):
             stubs.append(str(Path(temporary, f"stub{number}.so")))
             empty = ["-nostdlib", "-x", "c++", "/dev/null", "-o", stubs[-1]]
-            _run([*compiler, "-shared", f"-Wl,-soname,{known_as}", *empty], folder, stubs[-1])
+            _run([*compiler, "-shared", f"-Wl,-soname,{known_as}", *empty], folder)
         bound = ["-Wl,--no-as-needed", *stubs, "-Wl,--as-needed", "-ldl"]
         soname = f"-Wl,-soname,{output.name}"
-        _run([*link, soname, "-o", str(output.resolve()), *bound], folder, output)
+        _run([*link, soname, "-o", str(output.resolve()), *bound], folder)
     return output
 
 
@@ -137,7 +136,7 @@ def compile_extension(
     # Python's symbols stay undefined: the process that loads it has them.
     made = ["-shared", *files, f"-Wl,-soname,{output.name}", "-o", str(output.resolve())]
     include = ["-I.", "-isystem", str(headers)]
-    _run([*compiler, *EXTENSION_FLAGS, *flags, *include, *made, *LIBRARIES], folder, output)
+    _run([*compiler, *EXTENSION_FLAGS, *flags, *include, *made, *LIBRARIES], folder)
 
 
 def _torch_folder() -> Path:
@@ -176,28 +175,13 @@ def _tool(variable: environment.Variable, default: str) -> list[str]:
     return command
 
 
-def _run(command: list[str], folder: Path, makes: str | Path) -> None:
-    try:
-        done = subprocess.run(  # noqa: S603 - the compiler that the user has
-            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
-        )
-    except OSError as error:
-        raise BuildFailed(
-            f"{command[0]} does not run: {error.strerror or error}",
-            found=shlex.join(command),
-            fix=_WORKING,
-        ) from None
-    said = f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip()
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(  # noqa: S603 - the compiler that the user has
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+    )
     if done.returncode != 0:
         raise BuildFailed(
-            f"{command[0]} failed with exit code {done.returncode}", found=said, fix=_WORKING
+            f"{command[0]} failed with exit code {done.returncode}",
+            found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip(),
+            fix="name a C and a C++ compiler that work: CC=gcc CXX=g++",
         )
-    if not Path(makes).is_file():
-        raise BuildFailed(
-            f"{command[0]} ended without an error, but wrote no {Path(makes).name}",
-            found=said,
-            fix=_WORKING,
-        )
-
-
-_WORKING = "name a C and a C++ compiler that work: CC=gcc CXX=g++"
