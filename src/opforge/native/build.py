@@ -149,7 +149,7 @@ def compile_plan(
     def compiled() -> dict[tuple[str, Arch], Image]:
         return compile_all(
             made.requests.values(),
-            executor=executor, jobs=jobs, cache=cache, remote=remote, ptx=ptx, full_paths=False,
+            executor=executor, jobs=jobs, cache=cache, remote=remote, ptx=ptx,
             progress=progress, launched_by=_launched_by(made),
         )  # fmt: skip
 

@@ -133,7 +133,6 @@ def build(
         jobs=jobs,
         cache=cache,
         remote=remote,
-        full_paths=False,
         progress=progress,
     )
     images = _compiled(planned, numbers, compile_images)

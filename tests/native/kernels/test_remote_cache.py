@@ -84,31 +84,14 @@ def test_what_is_not_there_is_compiled_and_written(server, built, compiled):
     }
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        body(lambda content: content[:-1]),
-        body(lambda content: b""),
-        body(lambda content: content.replace(b"scale", b"scala")),
-    ],
-    ids=["truncated", "empty", "altered"],
-)
-def test_a_damaged_body_counts_as_absent_with_a_note_and_is_written_again(fault, full, built):
+def test_a_damaged_body_counts_as_absent_with_a_note_and_is_written_again(full, built):
     entries = dict(full.entries)
-    full.fault = fault
+    full.fault = body(lambda content: content[:-1])
     heard = built(full.url)
     assert [c.cached for c in heard.compiled] == [False, False]
     assert len(heard.notes) == 2
     assert f"{full.url}, {KEYS[0]}: damaged" in heard.notes[0]
     assert full.methods().count("PUT") == 2
-    assert full.entries == entries
-
-
-def test_an_entry_of_another_key_counts_as_absent(full, built):
-    first, second = (f"/{key}" for key in KEYS)
-    entries = dict(full.entries)
-    full.entries[first] = full.entries[second]
-    assert sorted(c.cached for c in built(full.url).compiled) == [False, True]
     assert full.entries == entries
 
 
@@ -141,15 +124,6 @@ def test_what_came_before_a_failure_is_used(full, built):
     with pytest.warns(OpforgeWarning, match="500"):
         heard = built(full.url)
     assert sorted(c.cached for c in heard.compiled) == [False, True]
-
-
-def test_a_server_that_is_not_there_is_said_once(built):
-    pytest.importorskip("aiohttp")
-    with web_cache() as gone:
-        url = gone.url
-    with pytest.warns(OpforgeWarning, match="Connect call failed") as warned:
-        built(url)
-    assert len(warned) == 1
 
 
 def test_a_server_that_takes_nothing_is_said_once(server, built):
@@ -224,10 +198,11 @@ def test_without_the_extra_a_folder_works_and_an_error_says_what_to_install(monk
 @pytest.mark.parametrize(
     "url",
     [
-        "/mnt/kernels", "https:///kernels", "http://me:secret@host:port/", "file://server/kernels",
+        "/mnt/kernels",
+        "http://me:secret@host:port/",
         "nosuch://me:secret@a/b",
     ],
-)  # fmt: skip
+)
 def test_a_bad_url_is_an_error_without_its_password(url):
     with pytest.raises(BadOption, match="OPFORGE_REMOTE_CACHE") as raised:
         RemoteCache(url)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from ..._compat import compiling
@@ -41,10 +34,6 @@ from .image_cache import (
 )
 from .progress import Progress
 
-# A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
-# must not starve.
-_WAITING_PER_WORKER = 4
-_WAITING_ELSEWHERE = 1024
 # In threads, of every AMD GPU.
 _LARGEST_BLOCK = 1024
 # Above 8, a launch asks the driver to allow it.
@@ -91,7 +80,6 @@ def compile_all(
     cache: Cache | None = USER_CACHE,
     remote: RemoteCache | None = None,
     ptx: bool = False,
-    full_paths: bool = True,
     progress: Progress | None = None,
     launched_by: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[tuple[str, Arch], Image]:
@@ -99,8 +87,8 @@ def compile_all(
 
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
     disables the cache. `remote` is asked for what the cache lacks, and gets what is compiled.
-    Cubins name source files for profilers; `full_paths=False` leaves out their folders, so that
-    the same project gives the same bytes anywhere. Every variant is tried before `BuildFailed`
+    Cubins name source files for profilers, without their folders, so that the same project gives
+    the same bytes anywhere. Every variant is tried before `BuildFailed`
     names those that failed, and who launches them, `launched_by` key of a request; the others are
     in the cache by then.
 
@@ -112,7 +100,7 @@ def compile_all(
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
-    build = _Build(cache, remote, progress or Progress(), full_paths=full_paths)
+    build = _Build(cache, remote, progress or Progress())
     pairs = {(request.key, arch): request for request, archs in wanted for arch in archs}
     tasks = [build.task(request, arch) for (_, arch), request in pairs.items()]
     build.progress.start(len(tasks))
@@ -133,30 +121,22 @@ def compile_all(
     return images if ptx else {k: dataclasses.replace(i, ptx="") for k, i in images.items()}
 
 
+@dataclass
 class _Build:
     """The state of one call; `failures` has tasks, and why they failed."""
 
-    def __init__(
-        self,
-        cache: Cache | None,
-        remote: RemoteCache | None,
-        progress: Progress,
-        *,
-        full_paths: bool,
-    ) -> None:
-        self.cache = cache
-        self.remote = remote
-        self.full_paths = full_paths
-        self.progress = progress
-        self.images: dict[tuple[str, Arch], Image] = {}
-        self.failures: list[tuple[_Task, str]] = []
+    cache: Cache | None
+    remote: RemoteCache | None
+    progress: Progress
+    images: dict[tuple[str, Arch], Image] = field(default_factory=dict)
+    failures: list[tuple[_Task, str]] = field(default_factory=list)
 
     def task(self, request: Request, arch: Arch) -> _Task:
         if not compiling.is_compilable(request.fn):
             return _Task(request, arch, {})
         options = compiling.launch_options(request.fn, _options_for(request, arch))
         try:
-            key = cache_key(request, arch, options, full_paths=self.full_paths)
+            key = cache_key(request, arch, options)
         except Exception:  # noqa: BLE001  # bad options raise again, and are told, in `_lower`
             key = ""
         return _Task(request, arch, options, key)
@@ -184,36 +164,33 @@ class _Build:
         entries = remote.read(dict.fromkeys(task.key for task in tasks if task.key))
         missing = []
         for task in tasks:
-            image = None
-            if task.key in entries:
-                try:
-                    image = decode(task.key, entries[task.key], f"{remote.shown}, {task.key}")
-                except CorruptEntry as error:
-                    self.progress.note(f"ignoring an entry of the shared cache: {error}")
-            if image is None:
+            if task.key not in entries:
                 missing.append(task)
-            else:
-                self._keep(task, image)
-                self.progress.done(task.label, cached=True)
+                continue
+            try:
+                image = decode(task.key, entries[task.key], f"{remote.shown}, {task.key}")
+            except CorruptEntry as error:
+                self.progress.note(f"ignoring an entry of the shared cache: {error}")
+                missing.append(task)
+                continue
+            self._keep(task, image)
+            self.progress.done(task.label, cached=True)
         return missing
 
     def compile(self, tasks: list[_Task], executor: Executor | None, jobs: int | None) -> None:
         if executor is not None:
-            limit = _WAITING_ELSEWHERE if jobs is None else jobs * _WAITING_PER_WORKER
-            stranded = self._pipeline(tasks, executor, limit)
-            for task, _ in stranded:
+            for task, _ in self._pipeline(tasks, executor):
                 self._fail(task, "a worker died while it compiled this or another kernel")
             return
-        jobs = min(jobs or workers.default_jobs(), len(tasks))
-        with _own_pool(jobs) as pool:
-            stranded = self._pipeline(tasks, pool, jobs * _WAITING_PER_WORKER)
+        with workers.start_pool(min(jobs or workers.default_jobs(), len(tasks))) as pool:
+            stranded = self._pipeline(tasks, pool)
         # A compiler crash kills its worker and with it the whole pool. Running each job alone
         # shows which kernel it was, and finishes the others.
         for task, job in stranded:
             self._alone(task, job)
 
     def _alone(self, task: _Task, job: compiling.Job) -> None:
-        with tempfile.TemporaryDirectory() as folder, _own_pool(1) as pool:
+        with tempfile.TemporaryDirectory() as folder, workers.start_pool(1) as pool:
             log = Path(folder) / "log"
             future = pool.submit(compiling.run, dataclasses.replace(job, log=str(log)))
             try:
@@ -224,46 +201,43 @@ class _Build:
                 text = f"{died}\n{output.strip()}".strip()
                 self._fail(task, text + _hint(task, text, job.text))
 
-    def _pipeline(self, tasks: list[_Task], executor: Executor, limit: int) -> list[_Lowered]:
+    def _pipeline(self, tasks: list[_Task], executor: Executor) -> list[_Lowered]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
         pending: dict[Future[_Result], _Lowered] = {}
+        finished: SimpleQueue[Future[_Result]] = SimpleQueue()
         stranded: list[_Lowered] = []
+
+        def take_next() -> None:
+            future = finished.get()
+            task, job = pending.pop(future)
+            try:
+                self._take(task, job, future)
+            except BrokenExecutor:
+                stranded.append((task, job))
+
         try:
             for task in tasks:
                 try:
-                    job = _lowered(task, full_paths=self.full_paths)
+                    job = _lowered(task)
                 except BuildFailed as error:
                     self._fail(task, error.what)
                     continue
-                stranded += self._collect(pending, most=limit - 1)
-                if stranded:
-                    stranded.append((task, job))
-                    continue
                 try:
-                    pending[executor.submit(compiling.run, job)] = (task, job)
+                    # All may wait at once: a job takes a few kilobytes.
+                    future = executor.submit(compiling.run, job)
                 except BrokenExecutor:
                     stranded.append((task, job))
-            stranded += self._collect(pending, most=0)
+                    continue
+                pending[future] = task, job
+                future.add_done_callback(finished.put)
+                while not finished.empty():
+                    take_next()
+            while pending:
+                take_next()
         except BaseException:
             for future in pending:
                 future.cancel()
             raise
-        return stranded
-
-    def _collect(self, pending: dict[Future[_Result], _Lowered], most: int) -> list[_Lowered]:
-        """Take what is finished, and wait until at most so many jobs are pending."""
-        stranded: list[_Lowered] = []
-        while pending:
-            timeout = None if len(pending) > most else 0
-            done, _ = wait(pending, timeout, return_when=FIRST_COMPLETED)
-            if not done:
-                break
-            for future in done:
-                task, job = pending.pop(future)
-                try:
-                    self._take(task, job, future)
-                except BrokenExecutor:
-                    stranded.append((task, job))
         return stranded
 
     def _take(self, task: _Task, job: compiling.Job, future: Future[_Result]) -> None:
@@ -355,7 +329,7 @@ def _options_for(request: Request, arch: Arch) -> dict[str, object]:
     return options
 
 
-def _lowered(task: _Task, *, full_paths: bool) -> compiling.Job:
+def _lowered(task: _Task) -> compiling.Job:
     request = task.request
     refused = _refused(request, task.arch)
     if refused:
@@ -369,7 +343,7 @@ def _lowered(task: _Task, *, full_paths: bool) -> compiling.Job:
             task.options,
             request.divisible,
         )
-        job = compiling.lower(variant, full_paths=full_paths)
+        job = compiling.lower(variant, full_paths=False)
     except Exception as error:  # the compiler raises of any kind
         text = compiling.error_text(error)
         raise BuildFailed(text + _hint(task, text)) from error
@@ -428,16 +402,6 @@ def _image(task: _Task, job: compiling.Job, made: _Result) -> Image:
         registers, spills = objects.usage(made.cubin, made.function, arch)
     facts = vars(made) | {"maps": tuple(TensorMap(*one) for one in made.maps)}
     return Image(arch=arch, **facts, registers=registers, spills=spills)
-
-
-@contextlib.contextmanager
-def _own_pool(jobs: int) -> Iterator[Executor]:
-    pool = workers.start_pool(jobs)
-    try:
-        yield pool
-    finally:
-        # Leaving an executor's own context waits for all jobs.
-        pool.shutdown(cancel_futures=True)
 
 
 def _error(

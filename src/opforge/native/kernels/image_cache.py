@@ -111,19 +111,18 @@ class Cache:
 USER_CACHE = Cache()
 
 
-def cache_key(
-    request: Request, arch: Arch, options: dict[str, object], *, full_paths: bool = True
-) -> str:
+def cache_key(request: Request, arch: Arch, options: dict[str, object]) -> str:
     """A hash of everything that a compiled kernel depends on.
 
-    Where it and what it calls stand is in it because cubins carry line numbers for profilers.
+    Where it and what it calls stand is in it because cubins carry names of files, without their
+    folders, and line numbers for profilers.
     """
     hashed = kernel_hash.hash_or_unique(request.fn)
     # A kernel of a compiled graph stands in no file.
-    where = [p if full_paths else Path(p).name for p in (request.location, *hashed.places)]
+    where = [Path(place).name for place in (request.location, *hashed.places)]
     constants = [(name, compiling.constant_key(value)) for name, value in request.constants]
     content = (
-        _FORMAT, arch, request.source, hashed.digest, full_paths, where, request.signature,
+        _FORMAT, arch, request.source, hashed.digest, where, request.signature,
         constants, request.divisible, compiling.environment_key(arch, options),
     )  # fmt: skip
     return hashlib.sha256(repr(content).encode()).hexdigest()
@@ -142,12 +141,9 @@ def decode(key: str, content: bytes, place: str) -> Image:
     if digest != _digest(key, body):
         raise CorruptEntry(f"{place}: damaged")
     head, _, rest = body.partition(b"\n")
-    try:
-        facts: Image = _IMAGE.read(json.loads(head))
-        size: Any = facts.cubin
-        return replace(facts, cubin=rest[:size], ptx=rest[size:].decode())
-    except (ValueError, RecursionError) as error:
-        raise CorruptEntry(f"{place}: not in this version's format: {error}") from error
+    facts: Image = _IMAGE.read(json.loads(head))
+    size: Any = facts.cubin
+    return replace(facts, cubin=rest[:size], ptx=rest[size:].decode())
 
 
 def _refuse_open_to_others(place: Path) -> None:
