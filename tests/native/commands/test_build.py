@@ -15,41 +15,10 @@ from opforge._compat import compiling
 from opforge.cli import main
 from opforge.native.artifacts import build_record
 from support import served_kernels  # noqa: F401  # of a test below
+from support.native.declared_source import SOURCE, write_source
 from support.processes import environment, python
 
-SOURCE = """
-import opforge
-import torch
-import triton
-import triton.language as tl
-from opforge import native
-
-
-@triton.jit
-def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=mask), mask=mask)
-
-
-@opforge.op("SPACE::twice")
-def twice(x: torch.Tensor, mode: str = "fast") -> torch.Tensor:
-    '''Two times x.'''
-    out, n = torch.empty_like(x), x.numel()
-    if n > 100:
-        twice_kernel[(triton.cdiv(n, 128),)](x, out, n, BLOCK=128)
-    else:
-        twice_kernel[(triton.cdiv(n, 32),)](x, out, n, BLOCK=32)
-    return out
-
-
-native.declare(
-    twice,
-    x=native.tensor("n", dtype="fp32"),
-    mode=native.choice("fast", "exact"),
-    dims={"n": (0, 1000)},
-)
-
+PLAIN = """
 
 @opforge.op("SPACE::plain", mode="custom_op")
 def plain(x: torch.Tensor) -> torch.Tensor:
@@ -92,15 +61,9 @@ def _any_compiler(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
 
 
-def write_source(folder, name, text=SOURCE):
-    path = folder / f"{name}.py"
-    path.write_text(text.replace("SPACE", name))
-    return path
-
-
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    return write_source(tmp_path_factory.mktemp("sample"), "build_sample")
+    return write_source(tmp_path_factory.mktemp("sample"), "build_sample", SOURCE + PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +212,6 @@ def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
     [
         (["--name", "math"], "programs that include <math.h> or link -lmath would pick up this"),
         (["--arch", "sm_12"], "cannot compile for sm_12"),
-        (["--arch", "gfx906"], "cannot compile for gfx906"),
-        (["--arch", "xpu"], "'xpu' is an Intel GPU"),
         (["--arch", "gfx942", "--ptx"], "there is no PTX for AMD GPUs"),
         (["--sources-only", "--wheel"], "--sources-only and --wheel were both given"),
     ],
@@ -384,18 +345,6 @@ def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_compiled(sa
     assert "compiling" not in done.output
 
 
-@pytest.mark.parametrize(("variable", "options"), [("CC", []), ("CXX", ["--torch"])])
-def test_without_a_compiler_nothing_is_left_behind(
-    sample, tmp_path, monkeypatch, variable, options
-):
-    monkeypatch.setenv(variable, "no-such-compiler")
-    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist", *options)
-    assert done.exit_code == 1
-    assert "no-such-compiler, which compiles native libraries, is not installed" in done.output
-    assert f"found: {variable}=no-such-compiler" in done.output
-    assert not (tmp_path / "dist").exists()
-
-
 def test_a_module_that_asks_for_the_vendor_while_it_is_imported_hears_amd(tmp_path):
     asks = (
         "import torch, triton\nassert torch.version.hip\n"
@@ -415,10 +364,6 @@ def test_one_library_is_for_both_vendors(sample, tmp_path):
     (manifest,) = (tmp_path / "dist" / "share").glob("*/manifest.json")
     content = json.loads(manifest.read_text())
     assert content["archs"] == ["sm_80", "gfx942"]
-    (images,) = (tmp_path / "dist" / "src").glob("*/images.c")
-    # The vendor behind the architecture, and the warp size behind the warps.
-    assert re.search(r"\{80, 0, 0, image_\d+, \"\w+\", \d+, 32, ", images.read_text())
-    assert re.search(r"\{0x942, 1, 0, image_\d+, \"\w+\", \d+, 64, ", images.read_text())
     listed = run(sample, "--list", "--arch", "gfx90a", "--arch", "sm_80")
     assert " for sm_80, gfx90a\n" in listed.output
 
@@ -479,7 +424,7 @@ native.declare(twice_grad, x=native.tensor("n", dtype="fp32"), dims={"n": (1, 10
 
 
 def test_an_operator_that_is_named_needs_a_declaration(tmp_path):
-    source = write_source(tmp_path, "build_named", SOURCE)
+    source = write_source(tmp_path, "build_named", SOURCE + PLAIN)
     done = run(f"{source}:plain", f"{source}:twice", "--list")
     assert done.exit_code == 1
     assert "build_named::plain has no native.declare, so it cannot be built" in done.output

@@ -154,94 +154,71 @@ def test_choices_are_passed_by_value(ops, standin, dtype, level):
     assert len(standin.launches) == 1
 
 
-NOT_BUILT = "for which the library was not built\n  fix: pass"
 ARRAYS = [jnp.asarray(t.numpy()) for t in hand_made_calls.everything()[:3]]
 NUMBERS = hand_made_calls.everything()[3:-1]
+# A call, its error, and what that must name.
 REFUSED = {
-    "a missing argument": (
-        lambda ops: ops.add(X),
-        (
-            "TypeError: demo_add: missing a required argument: 'y'"
-            "\n  fix: call add(x, y); outputs are what it returns"
-        ),
-    ),
-    "not an array": (
-        lambda ops: ops.add(X, 3),
-        "TypeError: demo_add: y: expected an array, got int\n  fix: pass jax.numpy.asarray(...)",
-    ),
-    "no array": (lambda ops: ops.add(X, None), "ValueError: demo_add: y: is NULL"),
+    "a missing argument": (lambda ops: ops.add(X), TypeError, "demo_add: .*'y'\n  fix: "),
+    "not an array": (lambda ops: ops.add(X, 3), TypeError, "demo_add: y: .* got int\n  fix: "),
+    "no array": (lambda ops: ops.add(X, None), ValueError, "demo_add: y: is NULL"),
     "another dtype": (
         lambda ops: ops.add(X, X.astype(jnp.int32)),
-        "ValueError: demo_add: y: type i32, expected fp16 or fp32",
+        ValueError,
+        "demo_add: y: type i32, expected fp16 or fp32",
     ),
     "too many dimensions": (
         lambda ops: ops.add(jnp.zeros((1,) * 9), X),
-        (
-            "ValueError: demo_add: x: has 9 dimensions and dtype float32, for which no library is "
-            "built\n  fix: reshape or convert it"
-        ),
+        ValueError,
+        "demo_add: x: has 9 dimensions .*\n  fix: ",
     ),
     "a traced number": (
         lambda ops: jax.jit(lambda alpha: ops.blend(ROW, alpha=alpha))(2.0),
-        (
-            "TypeError: demo_blend: alpha: is traced, but has to be known when the call "
-            "is compiled\n  fix: jax.jit(..., static_argnames='alpha'); it has no gradient, and "
-            "vmap does not map over it"
-        ),
+        TypeError,
+        r"demo_blend: alpha: is traced, .*\n  fix: jax.jit\(..., static_argnames='alpha'\)",
     ),
     "not a number": (
         lambda ops: ops.blend(ROW, alpha="2"),
-        "TypeError: demo_blend: alpha: is '2', expected a number for fp32\n  fix: pass a float",
+        TypeError,
+        "demo_blend: alpha: is '2', .*\n  fix: pass a float",
     ),
     "too large a number": (
         lambda ops: ops.everything(*ARRAYS, *NUMBERS[:6], 2**31, *NUMBERS[7:], None),
-        (
-            "TypeError: demo_everything: s_i32: is 2147483648, which i32 does not hold"
-            "\n  fix: pass another number"
-        ),
+        TypeError,
+        "demo_everything: s_i32: is 2147483648, .*\n  fix: ",
     ),
     "another choice": (
         lambda ops: ops.blend(ROW, mode="thrice"),
-        f"ValueError: demo_blend: mode: is 'thrice', {NOT_BUILT} 'twice' or None",
+        ValueError,
+        "demo_blend: mode: is 'thrice', .*\n  fix: pass 'twice' or None",
     ),
     "another dtype as a choice": (
         lambda ops: ops.choose(jnp.zeros(77, jnp.int8), jnp.float32, 1),
-        (
-            "ValueError: demo_choose: dtype: is <class 'jax.numpy.float32'>, "
-            f"{NOT_BUILT} float16 or None"
-        ),
+        ValueError,
+        "demo_choose: dtype: is .*float32.*\n  fix: pass float16 or None",
     ),
     "an output of 64 bits": (
         lambda ops: ops.everything(*ARRAYS, *NUMBERS, "relu"),
-        (
-            "ValueError: demo_everything: stats: is float64, which JAX converts to float32\n  fix: "
-            "jax.config.update('jax_enable_x64', True), before any array is made"
-        ),
+        ValueError,
+        "demo_everything: stats: is float64, .*\n  fix: .*jax_enable_x64",
     ),
     "an output that is not row-major": (
         lambda ops: ops.copy(jnp.zeros((3, 5))),
-        (
-            "ValueError: demo_copy: out: has strides [1, 3], but JAX arrays are row-major"
-            "\n  fix: let the function make its output contiguous, and build it again"
-        ),
+        ValueError,
+        r"demo_copy: out: has strides \[1, 3\], .*\n  fix: ",
     ),
     "no backward": (
         lambda ops: jax.grad(lambda x: ops.blend_backward(x, x, 2.0)[0].sum())(ROW),
-        (
-            "NotImplementedError: demo_blend_backward: the library has no backward for it"
-            "\n  fix: give the operator a backward that can be built, and build the library again; "
-            "or put a jax.custom_vjp around the call"
-        ),
+        NotImplementedError,
+        "demo_blend_backward: .*no backward for it\n  fix: ",
     ),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_input_is_an_exception_with_the_fix(ops, standin, what):
-    call, said = REFUSED[what]
-    with pytest.raises((TypeError, ValueError, NotImplementedError)) as error:
+    call, error, said = REFUSED[what]
+    with pytest.raises(error, match=f"^{said}"):
         call(ops)
-    assert f"{error.typename}: {error.value}" == said
     assert what == "no backward" or standin.launches == []
 
 

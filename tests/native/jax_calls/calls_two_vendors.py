@@ -58,13 +58,6 @@ def test_shapes_that_differ_are_refused_where_jax_does_not_tell_the_platform(
 ):
     jax_has(*platforms)
     assert jax.eval_shape(ops.alike, X).shape == (3,)
-    with pytest.raises(ValueError, match="demo_wider") as error:
+    said = r"demo_wider: .*\n  on cuda: float32 \[3\]\n  on rocm: float32 \[6\]\n  fix: "
+    with pytest.raises(ValueError, match=said):
         jax.eval_shape(ops.wider, X)
-    assert str(error.value) == (
-        "demo_wider: its outputs differ by platform, and JAX chooses the platform only after a "
-        "call is traced\n"
-        "  on cuda: float32 [3]\n"
-        "  on rocm: float32 [6]\n"
-        "  fix: leave JAX one GPU platform, JAX_PLATFORMS=cuda or JAX_PLATFORMS=rocm; or build a "
-        "library for each vendor"
-    )
