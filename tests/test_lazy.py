@@ -49,7 +49,6 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.cli",
         "opforge.native",
         "opforge.native.ir.program",
-        "opforge.native.kernels.progress",
         "opforge.native.artifacts.publish",
         "opforge.native.artifacts.build_record",
     ],

@@ -28,9 +28,8 @@ from .ir.cases import Launch
 from .ir.kernel_request import Request
 from .ir.places import shortened
 from .ir.program import Image, Kernel, Library
-from .kernels.compile import compile_all
+from .kernels.compile import Progress, compile_all
 from .kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
-from .kernels.progress import Progress
 from .kernels.workers import default_jobs
 from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
 from .tracing.launches import by_table

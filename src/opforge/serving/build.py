@@ -24,9 +24,8 @@ from ..native.artifacts.publish import Written, check_writable, write_output
 from ..native.artifacts.toolchain import compile_extension
 from ..native.ir.kernel_request import Requests, want
 from ..native.ir.program import Image
-from ..native.kernels.compile import compile_all
+from ..native.kernels.compile import Progress, compile_all
 from ..native.kernels.image_cache import USER_CACHE, Cache, remote_cache
-from ..native.kernels.progress import Progress
 from ..notebook import counted, size
 from ..recording.model import Recording
 from .find import recorded_archs, target_of

@@ -10,7 +10,6 @@ from typing import Any
 from .. import environment
 from ..errors import BadOption
 from ..native.artifacts import build_record
-from ..native.kernels.progress import Progress
 from ..programs import run_program
 from ..progress import watching
 from ..recording.command import joined, listing
@@ -87,10 +86,11 @@ def run(
     arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
     if not force and not verbose and build_record.find_unchanged(output, arguments):
         return f"{output}: nothing has changed since the last build"
+    from ..native.kernels.compile import Progress
     from ..native.kernels.workers import dask_executor
 
     progress = Progress(watching("compiling"))
-    with dask_executor(dask, progress) as executor:
+    with dask_executor(dask, progress.note) as executor:
         done = build(
             joined(targets),
             output,

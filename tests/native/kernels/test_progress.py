@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from opforge.native.kernels.progress import Progress
+from opforge.native.kernels.compile import Progress
 from opforge.progress import Log, ProgressBar
 
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from opforge.native.kernels.progress import Progress
+from opforge.native.kernels.compile import Progress
 
 
 class Heard(Progress):

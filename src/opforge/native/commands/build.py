@@ -117,11 +117,11 @@ def make(
 def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) -> Done:
     """Build, and report the result."""
     from ...progress import watching
-    from ..kernels.progress import Progress
+    from ..kernels.compile import Progress
     from ..kernels.workers import dask_executor
 
     progress = Progress(watching("compiling"))
-    with dask_executor(given.dask, progress) as executor:
+    with dask_executor(given.dask, progress.note) as executor:
         done = make(given, check_name, executor=executor, progress=progress)
     library = done.library
     _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))

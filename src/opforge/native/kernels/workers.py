@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -20,7 +20,6 @@ from typing import Any
 
 from ..._compat import compiling, patches
 from ...errors import BadOption, first_line
-from .progress import Progress
 
 
 class _Process(SpawnProcess):
@@ -87,7 +86,7 @@ _ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx)://)?(\[[^\]\s]+\]|[^\s:/\[\]]+):\d
 
 
 @contextlib.contextmanager
-def dask_executor(address: str | None, progress: Progress) -> Iterator[Executor | None]:
+def dask_executor(address: str | None, note: Callable[[str], None]) -> Iterator[Executor | None]:
     """The executor of the scheduler at an address; None without one."""
     if address is None:
         yield None
@@ -118,7 +117,7 @@ def dask_executor(address: str | None, progress: Progress) -> Iterator[Executor 
     with client:
         if not client.scheduler_info()["workers"]:
             # It may start them for the first job.
-            progress.note(
+            note(
                 f"the scheduler at {address} has no workers yet; `dask worker {address}` starts one"
             )
         yield client.get_executor()
