@@ -16,8 +16,8 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import OpforgeError
-from opforge.native.frontend.c_parameters import merge
 from opforge.native.frontend.declaration import declarations_of
+from opforge.native.frontend.expand import merge
 from opforge.native.ir.cases import Case, Guard, TensorCase
 from opforge.native.ir.cases import Path as TracedPath
 from opforge.native.ir.expr import Expr, Var

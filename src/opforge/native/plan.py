@@ -19,8 +19,12 @@ from ..errors import BadOption, NotFound, OpforgeError, UnsupportedBody
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.backward_formula import formula_calling, formula_of
-from .frontend.c_parameters import (
+from .frontend.declaration import declarations_of
+from .frontend.declare import asked_backward
+from .frontend.expand import (
+    Declared,
     backward_schema,
+    expand,
     merge,
     output_docs,
     result_of,
@@ -28,9 +32,6 @@ from .frontend.c_parameters import (
     schema_of,
     schema_returns,
 )
-from .frontend.declaration import declarations_of
-from .frontend.declare import asked_backward
-from .frontend.expand import Declared, expand
 from .frontend.implementations import (
     backward_hash,
     implementing,

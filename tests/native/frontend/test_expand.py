@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple, Optional
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from opforge import native
@@ -412,36 +410,3 @@ def test_a_schema_that_the_user_wrote_is_declared_alike(make_op):
     assert found.arguments(found.cases[1], {"x": "X", "n": 1}) == (
         ("X", 1, True, torch.float32), {},
     )  # fmt: skip
-
-
-dtypes = st.lists(st.sampled_from(["fp16", "bf16", "fp32", "i8"]), min_size=1, unique=True)
-ranks = st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(dtypes, ranks, st.booleans(), dtypes, st.lists(st.booleans(), min_size=1, unique=True))
-def test_cases_are_the_product_of_what_is_declared(  # noqa: PLR0917  # as hypothesis gives them
-    make_op, xs, lengths, absent, bs, flags
-):
-    op = make_op(activated)
-    bias = native.tensor("m", bs)
-    found = declared(
-        op,
-        x=native.tensor("...", xs, ranks=lengths),
-        bias=native.optional(bias) if absent else bias,
-        causal=native.choice(*flags),
-    )
-    expected = len(xs) * len(lengths) * (len(bs) + absent) * len(flags)
-    assert len(found.cases) == len(set(found.cases)) == expected
-    for case in found.cases:
-        x, b = case.tensors
-        assert x.dtype in xs
-        assert len(x.shape) in lengths
-        assert b.dtype in bs if b.present else absent
-        leaves = {"x": "X", "bias": "B"}
-        args, kwargs = found.arguments(case, leaves)
-        assert args == ("X", "B" if b.present else None)
-        assert kwargs["causal"] is chosen(found, case, "causal")
-        assert {bound.var for bound in case.bounds} == {
-            str(size) for tensor in case.tensors for size in tensor.shape
-        }

@@ -8,8 +8,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.native.frontend.c_parameters import schema_arguments, schema_of, schema_returns
-from opforge.native.frontend.expand import expand
+from opforge.native.frontend.expand import expand, schema_arguments, schema_of, schema_returns
 from opforge.registry import registry
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from ...cli_targets import resolve
 from ...errors import OpforgeError
 from ...registry import Entry, registry
-from ..frontend.c_parameters import merge
 from ..frontend.declaration import declarations_of
-from ..frontend.expand import expand
+from ..frontend.expand import expand, merge
 from ..frontend.implementations import implementing, join, operators, refuse_undeclared
 from ..ir.cases import Case
 from ..ir.dtypes import DTYPES

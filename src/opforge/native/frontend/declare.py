@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,14 +39,14 @@ from .declaration import (
     keep_declarations,
 )
 from .dims import (
-    Rest,
-    Shared,
     did_you_mean,
-    names_of,
+    is_loose,
+    name_of,
     parse,
     read_bounds,
     read_ranks,
     shared_lengths,
+    shared_name,
 )
 from .expand import check_together
 
@@ -140,13 +140,13 @@ def _read(
     # A name that the schema has, too, is the schema's.
     renamed = {p.name: p.node.path for p in parameters if p.name not in reader.nodes}
     specs = _by_schema(specs, renamed)
-    # Words of `declare` that are the op's parameters, too; dims may still be a table of bounds.
-    if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
-        specs, dims = {**specs, "dims": dims}, None
-    if returns is not None and "returns" in reader.nodes:
-        specs, returns = {**specs, "returns": returns}, None
-    if backward is not None and "backward" in reader.nodes:
-        specs, backward = {**specs, "backward": backward}, None
+    # Words of `declare` may be the op's parameters, too; dims may still be a table of bounds.
+    if "dims" in reader.nodes and not isinstance(dims, (Mapping, type(None))):
+        specs["dims"], dims = dims, None
+    if "returns" in reader.nodes and returns is not None:
+        specs["returns"], returns = returns, None
+    if "backward" in reader.nodes and backward is not None:
+        specs["backward"], backward = backward, None
     if backward is not None and not isinstance(backward, bool):
         raise WrongArgument(
             "backward= says whether the library has the op's backward",
@@ -199,20 +199,17 @@ def _set_once(table: dict[str, Any], name: str, value: Any, path: str = "") -> N
 
 def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
     """Refuse a size name that means two things."""
-    sizes: dict[str, None] = {}
-    for name, leaf in tensors.items():
-        for part in leaf.parts:
-            for size in names_of([part]):
-                both = size in shared and str(part) == size
-                if both or isinstance(reader.leaves.get(size), Scalars):
-                    other = f"*{size}" if both else "a scalar parameter"
-                    raise BadDeclaration(
-                        f"{size!r} names a size here and is also {other}",
-                        parameter=reader.path(name),
-                        fix="give the size another name",
-                    )
-                sizes[size] = None
-    return list(sizes)
+    named = [(name, part) for name, leaf in tensors.items() for part in leaf.parts if name_of(part)]
+    for name, part in named:
+        is_shared = part in shared
+        if is_shared or isinstance(reader.leaves.get(name_of(part)), Scalars):
+            other = f"*{part}" if is_shared else "a scalar parameter"
+            raise BadDeclaration(
+                f"{name_of(part)!r} names a size here and is also {other}",
+                parameter=reader.path(name),
+                fix="give the size another name",
+            )
+    return list(dict.fromkeys(name_of(part) for _, part in named))
 
 
 def _refuse_unused(variables: Mapping[str, Any], tensors: Mapping[str, Tensors]) -> None:
@@ -431,13 +428,13 @@ def _output(
     if not isinstance(spec, TensorSpec):
         raise _bad_spec(leaf, spec, "an output is declared with native.tensor", _EXAMPLE)
     # First what an output cannot have: `fit` would advise it as for a parameter.
-    for part in parse(spec.dims, leaf.path):
+    for part in filter(is_loose, parse(spec.dims, leaf.path)):
         what = fix = ""
-        if isinstance(part, Rest):
+        if part == "...":
             what = 'an output cannot have "...", which is one parameter\'s own'
             fix = 'write "*s" there and here; '
             fix += "a name that no parameter has stands for a size that the body computes"
-        elif isinstance(part, Shared) and part.name not in shared:
+        elif name_of(part) not in shared:
             what = f"no parameter has {part}"
             fix = "use the *s of a parameter, or name the sizes"
         if what:
@@ -456,37 +453,39 @@ def _output(
 
 _INTS = tuple(d.name for d in DTYPES.values() if d.code in {0, 1})
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
-# Schema types, by the names that annotations and torch's parser use.
-_NUMBERS = {
-    "SymInt": _INTS,
-    "int": _INTS,
-    "float": _FLOATS,
-    "Scalar": (*_FLOATS, *_INTS),
-    "number": (*_FLOATS, *_INTS),
+
+
+class _Base(NamedTuple):
+    """What a leaf's schema type takes: Python's types, and dtypes as a scalar of C."""
+
+    word: str
+    types: tuple[type[Any], ...]
+    scalars: tuple[str, ...] = ()
+    example: str = "a value, which fixes it"
+
+
+_INT = _Base("int", (int,), _INTS, "native.scalar('i64')")
+_NUMBER = _Base("number", (int, float), (*_FLOATS, *_INTS), "native.scalar('fp32')")
+_TEXTS = "native.choice('one', 'other'), since C gets a number per value"
+_DTYPES = "native.choice(torch.float16, torch.float32)"
+# By schema type, as annotations and torch's parser name it.
+_BASES = {
+    "SymInt": _INT,
+    "int": _INT,
+    "float": _Base("float", (float, int), _FLOATS, "native.scalar('fp32')"),
+    "Scalar": _NUMBER,
+    "number": _NUMBER,
+    "bool": _Base("bool", (bool,), (), "native.scalar('bool')"),
+    "str": _Base("str", (str,), (), _TEXTS),
+    "ScalarType": _Base("torch.dtype", (torch.dtype,), (), _DTYPES),
+    "Device": _Base("torch.device", (torch.device, str)),
+    "Layout": _Base("Layout", (torch.layout,)),
+    "MemoryFormat": _Base("MemoryFormat", (torch.memory_format,)),
 }
-_TYPES: dict[str, tuple[type[Any], ...]] = {
-    "SymInt": (int,),
-    "int": (int,),
-    "float": (float, int),
-    "Scalar": (int, float),
-    "number": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-    "ScalarType": (torch.dtype,),
-    "Device": (torch.device, str),
-    "Layout": (torch.layout,),
-    "MemoryFormat": (torch.memory_format,),
-}
-_WORDS = {
-    "SymInt": "int", "ScalarType": "torch.dtype", "Scalar": "number", "Device": "torch.device",
-}  # fmt: skip
-_EXAMPLES = {
-    **dict.fromkeys(("float", "Scalar", "number"), "native.scalar('fp32')"),
-    **dict.fromkeys(("SymInt", "int"), "native.scalar('i64')"),
-    "bool": "native.scalar('bool')",
-    "str": "native.choice('one', 'other'), since C gets a number per value",
-    "ScalarType": "native.choice(torch.float16, torch.float32)",
-}
+
+
+def _base(leaf: Leaf) -> _Base:
+    return _BASES.get(leaf.base, _Base(leaf.base, ()))
 
 
 def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> LeafDeclaration:
@@ -534,7 +533,7 @@ def _tensors(
     variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
     ranks = read_ranks(parts, spec.ranks, leaf.path)
     strided = spec.layout == "strided"
-    if spec.broadcast and not (strided and len(parts) == 1 and isinstance(parts[0], Shared)):
+    if spec.broadcast and not (strided and len(parts) == 1 and shared_name(parts)):
         what = 'only a strided tensor with dims "*s" can be broadcast'
         fix = 'native.tensor("*s", ..., layout="strided", broadcast=True)'
         raise _bad_spec(leaf, spec, what, fix)
@@ -605,16 +604,17 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
     base = "" if leaf.container or leaf.codec is not None else leaf.base
     if base == "bool" and (spec.type is None or _dtype(spec.type, leaf.path) == "i1"):
         return choices([False, True], asked=True)
-    if base not in _NUMBERS:
+    allowed = _base(leaf).scalars
+    if not base or not allowed:
         raise _bad_spec(leaf, spec, f"a scalar is declared for a parameter of type {word(leaf)}")
     if spec.type is None:
-        return Scalars("i64" if base in {"SymInt", "int"} else "fp32")
+        return Scalars("i64" if allowed == _INTS else "fp32")
     dtype = _dtype(spec.type, leaf.path)
-    if dtype not in _NUMBERS[leaf.base]:
+    if dtype not in allowed:
         what = f"type {dtype} is declared for a parameter of type {word(leaf)}"
         if dtype.startswith("fp8"):
             what = f"{dtype} exists only in memory; C has no scalar of that type"
-        raise _bad_spec(leaf, spec, what, f"native.scalar of {one_of(_NUMBERS[leaf.base])}")
+        raise _bad_spec(leaf, spec, what, f"native.scalar of {one_of(allowed)}")
     return Scalars(dtype)
 
 
@@ -663,7 +663,7 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
         raise WrongArgument(what, parameter=leaf.path, found=repr(value), fix=fix)
     if leaf.codec is not None:
         return _check_member(leaf, value)
-    kinds = _TYPES.get(leaf.base, ())
+    kinds = _base(leaf).types
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise _wrong_value(leaf, value)
     if leaf.base == "Device":
@@ -704,12 +704,10 @@ def _wrong_value(leaf: Leaf, value: Any) -> WrongArgument:
 
 def word(leaf: Leaf) -> str:
     """A leaf's type as its annotation has it."""
-    base = _WORDS.get(leaf.base, leaf.base)
+    base = _base(leaf).word
     if leaf.codec is not None:
-        cls = leaf.codec.cls
-        base = (
-            f"Literal[{', '.join(map(repr, leaf.codec.values))}]" if cls is None else cls.__name__
-        )
+        values = ", ".join(map(repr, leaf.codec.values))
+        base = f"Literal[{values}]" if leaf.codec.cls is None else leaf.codec.cls.__name__
     return f"{leaf.container}[{base}]" if leaf.container else base
 
 
@@ -723,4 +721,4 @@ def example(leaf: Leaf) -> str:
         return f"{name}=native.choice({', '.join(map(spell, leaf.codec.values))})"
     if leaf.container:
         return f"{name}=native.choice(({'0.5, 2.0' if leaf.base == 'float' else '1, 2'}))"
-    return f"{name}={_EXAMPLES.get(leaf.base, 'a value, which fixes it')}"
+    return f"{name}={_base(leaf).example}"

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import BadDeclaration
 from ..ir.abi import MAX_RANK
 from ..ir.cases import Bound
 from ..ir.expr import Term, Var
+from ..ir.wording import one_of
 
-
-@dataclass(frozen=True)
-class Name:
-    """A symbolic size; equal names are equal sizes."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Rest:
-    """`...`: any number of sizes, this tensor's own."""
-
-    def __str__(self) -> str:
-        return "..."
-
-
-@dataclass(frozen=True)
-class Shared:
-    """`*s`: any number of sizes, the same wherever the name stands."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"*{self.name}"
-
-
-Part = int | Name | Rest | Shared
+# As it is written: 64, "hidden", "..." for any number of sizes of the tensor's own, or "*s" for any
+# number that are the same wherever the name stands.
+Part = int | str
 
 _LARGEST = 2**63 - 1
 
 
 def parse(text: Any, parameter: str) -> tuple[Part, ...]:
-    """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); an empty string is a tensor of rank 0."""
+    """`"... hidden 4"` -> ("...", "hidden", 4); an empty string is a tensor of rank 0."""
     if not isinstance(text, str):
         raise BadDeclaration(
             "dims is a string with one word per dimension",
@@ -57,7 +30,7 @@ def parse(text: Any, parameter: str) -> tuple[Part, ...]:
             fix='native.tensor("rows hidden", dtype=...)',
         )
     parts = tuple(_part(word, text, parameter) for word in text.split())
-    loose = [part for part in parts if isinstance(part, (Rest, Shared))]
+    loose = list(filter(is_loose, parts))
     if len(loose) > 1:
         raise BadDeclaration(
             f"{loose[0]} and {loose[1]} in one tensor: where one ends is ambiguous",
@@ -69,8 +42,6 @@ def parse(text: Any, parameter: str) -> tuple[Part, ...]:
 
 
 def _part(word: str, text: str, parameter: str) -> Part:
-    if word == "...":
-        return Rest()
     if re.fullmatch("[0-9]+", word):
         if int(word) > _LARGEST:
             raise BadDeclaration(
@@ -80,8 +51,8 @@ def _part(word: str, text: str, parameter: str) -> Part:
                 fix="use a smaller size, or a name for any size",
             )
         return int(word)
-    if re.fullmatch(r"\*?[A-Za-z_][A-Za-z_0-9]*", word):
-        return Shared(word[1:]) if word[0] == "*" else Name(word)
+    if re.fullmatch(r"\.\.\.|\*?[A-Za-z_][A-Za-z_0-9]*", word):
+        return word
     fix = 'names, whole numbers, "..." or "*name", with spaces between: "rows hidden"'
     if "," in text:
         spaced = " ".join(text.replace(",", " ").split())
@@ -93,15 +64,25 @@ def _part(word: str, text: str, parameter: str) -> Part:
     )
 
 
-def is_loose(parts: Sequence[Part]) -> bool:
-    """Whether the number of dimensions is left open."""
-    return any(isinstance(part, (Rest, Shared)) for part in parts)
+def is_loose(part: Part) -> bool:
+    """Whether a part leaves the number of dimensions open."""
+    return isinstance(part, str) and part[0] in ".*"
+
+
+def name_of(part: Part) -> str:
+    """`"hidden"` -> hidden, `"*s"` -> s; empty for `64` and `"..."`."""
+    return part.lstrip("*.") if isinstance(part, str) else ""
+
+
+def shared_name(parts: Iterable[Part]) -> str:
+    """The name of the `*s` among them, or empty."""
+    return next((name_of(part) for part in parts if is_loose(part)), "")
 
 
 def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, ...]:
     """The ranks that a tensor may have; empty for a `*s` whose length another parameter sets."""
     text = " ".join(map(str, parts))
-    if not is_loose(parts):
+    if not any(map(is_loose, parts)):
         if ranks is not None:
             raise BadDeclaration(
                 f'ranks are for "...": "{text}" has {len(parts)} dimensions already',
@@ -134,7 +115,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
         if rank < len(parts) - 1:
             raise BadDeclaration(
                 f'rank {rank} is too low: "{text}" names {len(parts) - 1} dimensions beside '
-                f"{next(p for p in parts if isinstance(p, (Rest, Shared)))}",
+                f"{next(filter(is_loose, parts))}",
                 parameter=parameter,
                 found=f"ranks={ranks!r}",
                 fix="ranks count all dimensions of the tensor",
@@ -165,8 +146,8 @@ def shared_lengths(
         before, where = known.setdefault(name, (lengths, parameter))
         if set(before) != set(lengths):
             raise BadDeclaration(
-                f"*{name} stands for {_numbers(lengths)} dimensions here and for "
-                f"{_numbers(before)} in {where!r}",
+                f"*{name} stands for {one_of(map(str, lengths))} dimensions here and for "
+                f"{one_of(map(str, before))} in {where!r}",
                 parameter=parameter,
                 fix=f"give ranks to only one of them, or ranks that agree; ranks count all "
                 f"dimensions of a tensor, *{name} and the others",
@@ -185,15 +166,6 @@ def shared_lengths(
     return {name: lengths for name, (lengths, _) in known.items()}
 
 
-def shared_name(parts: Sequence[Part]) -> str:
-    """The name of the `*s` among them, or empty."""
-    return next((part.name for part in parts if isinstance(part, Shared)), "")
-
-
-def _numbers(values: Sequence[int]) -> str:
-    return " or ".join(map(str, values))
-
-
 def shape(
     parts: Sequence[Part], parameter: str, length: int, fixed: Mapping[str, int]
 ) -> tuple[Term, ...]:
@@ -203,22 +175,16 @@ def shape(
     """
     terms: list[Term] = []
     for part in parts:
-        if isinstance(part, int):
+        name = name_of(part)
+        if not isinstance(part, str):
             terms.append(part)
-        elif isinstance(part, Name):
-            terms.append(fixed.get(part.name, Var(part.name)))
-        elif isinstance(part, Rest):
-            terms += [Var(f"{parameter}.shape[{len(terms) + i}]") for i in range(length)]
+        elif not is_loose(part):
+            terms.append(fixed.get(name, Var(name)))
+        elif name:
+            terms += [fixed.get(name, Var(f"{name}[{i}]")) for i in range(length)]
         else:
-            size = fixed.get(part.name)
-            terms += [Var(f"{part.name}[{i}]") if size is None else size for i in range(length)]
+            terms += [Var(f"{parameter}.shape[{len(terms) + i}]") for i in range(length)]
     return tuple(terms)
-
-
-def names_of(parts: Iterable[Part]) -> Iterator[str]:
-    for part in parts:
-        if isinstance(part, (Name, Shared)):
-            yield part.name
 
 
 def read_bounds(

@@ -11,9 +11,9 @@ from ...model import FlatArgument, Lowered
 from ...notebook import counted
 from ...registration.dependence import op_fingerprint
 from ...registry import Entry, registry
-from .c_parameters import Merged, merge
 from .declaration import Alternatives, alternatives_of, declarations_of, keep_alternatives
 from .declare import caller, is_reloaded, located
+from .expand import Declared, merge
 
 _FIX = (
     "give the functions the same parameters, in the same order and of the same kinds, "
@@ -81,7 +81,7 @@ def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
             )
 
 
-def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
+def join(operator: Entry, parts: Sequence[Entry]) -> Declared:
     """The parameters of the one C function; refuses declarations that disagree on them."""
     _check_signatures(operator, parts)
     try:
