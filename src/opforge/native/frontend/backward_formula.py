@@ -33,9 +33,6 @@ from ..ir.interface import Flat
 Term = tuple[Flat, ...]
 
 
-_CONSTANTS = (bool, int, float, str, type(None))
-
-
 class _Other(Exception):
     """The backward does something other than call operators."""
 
@@ -125,19 +122,19 @@ class _FormulaReader:
         self.ctx, *others = names
         self.names = dict(zip(others, (inputs, output), strict=True))
         for statement in body:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-                self.save(statement.value)
-            elif not isinstance(statement, ast.Pass):
-                self.run(statement)
-
-    def save(self, call: ast.Call) -> None:
-        function = call.func
-        plain = isinstance(function, ast.Attribute) and self.is_ctx(function.value)
-        if not plain or ast.unparse(function).partition(".")[2] != "save_for_backward":
-            raise _Other
-        if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
-            raise _Other
-        self.tensors = [self.value(argument) for argument in call.args]
+            match statement:
+                case ast.Pass():
+                    pass
+                case ast.Expr(
+                    ast.Call(
+                        func=ast.Attribute(ast.Name(self.ctx), "save_for_backward"),
+                        args=tensors,
+                        keywords=[],
+                    )
+                ):
+                    self.tensors = [self.value(tensor) for tensor in tensors]
+                case _:
+                    self.run(statement)
 
     def read_backward(self, fn: Callable[..., Any]) -> tuple[Term | None, ...]:
         (self.ctx, *grads), body = self.begin(fn)
@@ -176,23 +173,24 @@ class _FormulaReader:
         return [a.arg for a in plain], body
 
     def run(self, statement: ast.stmt) -> None:
-        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-            raise _Other
-        self.assign(statement.targets[0], self.value(statement.value))
+        match statement:
+            case ast.Assign(targets=[target], value=value):
+                self.assign(target, self.value(value))
+            case _:
+                raise _Other
 
     def assign(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
-            self.names[target.id] = value
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            parts = self.unpacked(value, len(target.elts))
-            for element, part in zip(target.elts, parts, strict=True):
-                self.assign(element, part)
-        elif self.operators is None and isinstance(target, ast.Attribute):
-            if not self.is_ctx(target.value):
+        match target:
+            case ast.Name(name):
+                self.names[name] = value
+            case ast.Tuple(elements) | ast.List(elements):
+                parts = self.unpacked(value, len(elements))
+                for element, part in zip(elements, parts, strict=True):
+                    self.assign(element, part)
+            case ast.Attribute(ast.Name(self.ctx), name) if self.operators is None:
+                self.attributes[name] = value
+            case _:
                 raise _Other
-            self.attributes[target.attr] = value
-        else:
-            raise _Other
 
     def unpacked(self, value: Any, count: int) -> list[Any]:
         parts = _listed(value)
@@ -203,42 +201,39 @@ class _FormulaReader:
         raise _Other
 
     def value(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Constant) and isinstance(node.value, _CONSTANTS):
-            return None if node.value is None else ("value", node.value)
-        if isinstance(node, ast.Name) and node.id in self.names:
-            return self.names[node.id]
-        if isinstance(node, (ast.Tuple, ast.List)):
-            return [self.value(element) for element in node.elts]
-        if isinstance(node, ast.Attribute) and not self.is_ctx(node.value):
-            whole = self.value(node.value)
+        match node:
+            case ast.Constant(bool() | int() | float() | str() as constant):
+                return ("value", constant)
+            case ast.Constant(None):
+                return None
+            case ast.Name(name) if name in self.names:
+                return self.names[name]
+            case ast.Tuple(elements) | ast.List(elements):
+                return [self.value(element) for element in elements]
+            case ast.Attribute(ast.Name(self.ctx), name):
+                kept = {"saved_tensors": self.tensors} | self.attributes
+                if self.operators is not None and name in kept:
+                    return kept[name]
+            case ast.Attribute() | ast.Subscript():
+                return self.part(node)
+            case ast.Call() if self.operators is not None:
+                return self.called(node)
+            case ast.Dict(keys, values) if self.operators is not None:
+                names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+                return dict(zip(names, map(self.value, values), strict=True))
+        raise _Other
+
+    def part(self, node: ast.Attribute | ast.Subscript) -> Any:
+        whole = self.value(node.value)
+        if isinstance(node, ast.Attribute):
             names = [f.name for f in whole.node.fields] if isinstance(whole, _Parts) else []
             if node.attr in names:
                 return whole.fields[names.index(node.attr)]
-        if isinstance(node, ast.Subscript):
-            whole, at = _listed(self.value(node.value)), self.value(node.slice)
-            if isinstance(whole, list) and isinstance(at, tuple) and at[0] == "value":
-                index = at[1]
-                if isinstance(index, int) and -len(whole) <= index < len(whole):
-                    return whole[index]
-        return self.value_in_backward(node)
-
-    def value_in_backward(self, node: ast.expr) -> Any:
-        if self.operators is None:
             raise _Other
-        if isinstance(node, ast.Attribute) and self.is_ctx(node.value):
-            if node.attr == "saved_tensors":
-                return self.tensors
-            if node.attr in self.attributes:
-                return self.attributes[node.attr]
-        if isinstance(node, ast.Call):
-            return self.called(node)
-        if isinstance(node, ast.Dict):
-            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-            return dict(zip(keys, map(self.value, node.values), strict=True))
+        match _listed(whole), self.value(node.slice):
+            case list(items), ("value", int(index)) if -len(items) <= index < len(items):
+                return items[index]
         raise _Other
-
-    def is_ctx(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == self.ctx
 
     def gradient(self, node: Node, found: Any) -> Iterator[Term | None]:
         """One per flat argument, as `lowering.gradients` has them."""
