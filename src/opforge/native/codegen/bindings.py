@@ -60,7 +60,7 @@ def adapter_source(library: Library, signatures: Sequence[CSignature], manifest_
     return fill(
         "torch.cpp",
         name=library.name,
-        kernels="\n".join(_Adapted(signature, i).text() for i, signature in enumerate(adapted)),
+        kernels="\n".join(_adapted(signature, i) for i, signature in enumerate(adapted)),
         # An array has at least one element.
         table="\n".join(_adapter_row(op) for op in ops) or "    {},",
         count=len(adapted),
@@ -84,80 +84,73 @@ def unadapted(op: Op) -> str:
 
 
 def _adapter_row(op: Op) -> str:
-    space, _, name = op.torch_name.partition("::")
+    full = op.torch_name
+    space, _, name = full.partition("::")
     schema = op.schema.removeprefix(f"{space}::")
-    cells = [op.torch_name, space, name, schema]
-    cells += [f"{op.torch_name}__jit", f"{op.torch_name}__grad"]
-    texts = ", ".join(quoted(cell) for cell in cells)
+    texts = ", ".join(map(quoted, (full, space, name, schema, f"{full}__jit", f"{full}__grad")))
     return f"    {{{texts}, of_{part(op.name)}}},"
 
 
-class _Adapted:
+def _adapted(signature: CSignature, index: int) -> str:
     """The function that the dispatcher calls for one operator."""
+    op = signature.op
+    params = {param.name: param for param in op.params}
+    kinds = "".join(map(_kind, op.arguments))
+    body = [
+        f'Call call(operators[{index}], stack, "{kinds}");',
+        "if (call.elsewhere())",
+        "    return;",
+    ]
+    at = {argument.name: i for i, argument in enumerate(op.arguments)}
+    for i, argument in enumerate(op.arguments):
+        body += _adapter_read(i, argument, params.get(argument.name))
+    passed = [_adapter_passed(at[name], param, signature) for name, param in params.items()]
+    outputs = [f"out{i}" for i in range(len(op.outputs))]
+    if outputs:
+        body += [f"Output {name};" for name in outputs]
+        arguments = ", ".join([*passed, *(f"&{name}.raw" for name in outputs)])
+        body += [f"if (!call.done({signature.function}_outputs({arguments})))", "    return;"]
+        body += [f"{name}.allocate(call.host_memory());" for name in outputs]
+    arguments = ", ".join([*passed, *(f"{name}.get()" for name in outputs), "call.stream()"])
+    body += [f"if (!call.done({signature.function}({arguments})))", "    return;"]
+    body.append("call.release();")
+    for i, (name, kind) in enumerate(zip(outputs, op.returns, strict=True)):
+        give = "give_optional" if kind.endswith("?") else "give"
+        body.append(f"stack[{i}] = {name}.{give}();")
+    head = f"void of_{part(op.name)}(StableIValue *stack, uint64_t, uint64_t)"
+    return _function(head, body) + "\n"
 
-    def __init__(self, signature: CSignature, index: int) -> None:
-        self._c, self._op, self._index = signature, signature.op, index
-        self._params = {param.name: param for param in self._op.params}
-        # Locals, none of them named by the user.
-        self._local = {a.name: f"a{i}" for i, a in enumerate(self._op.arguments)}
 
-    def text(self) -> str:
-        kinds = "".join(_kind(argument) for argument in self._op.arguments)
-        body = [
-            f'Call call(operators[{self._index}], stack, "{kinds}");',
-            "if (call.elsewhere())",
-            "    return;",
-        ]
-        for at, argument in enumerate(self._op.arguments):
-            body += self._argument(at, argument)
-        passed = [self._passed(name) for name in self._params]
-        outputs = [f"out{i}" for i in range(len(self._op.outputs))]
-        if outputs:
-            body += [f"Output {name};" for name in outputs]
-            body += self._checked("_outputs", [*passed, *(f"&{name}.raw" for name in outputs)])
-            body += [f"{name}.allocate(call.host_memory());" for name in outputs]
-        body += self._checked("", [*passed, *(f"{n}.get()" for n in outputs), "call.stream()"])
-        body.append("call.release();")
-        for i, (name, kind) in enumerate(zip(outputs, self._op.returns, strict=True)):
-            give = "give_optional" if kind.endswith("?") else "give"
-            body.append(f"stack[{i}] = {name}.{give}();")
-        head = f"void of_{part(self._op.name)}(StableIValue *stack, uint64_t, uint64_t)"
-        return _function(head, body) + "\n"
+def _adapter_read(at: int, argument: SchemaArgument, param: Param | None) -> list[str]:
+    """Into the local `a0`, whose name is none of the user's."""
+    local, name = f"a{at}", quoted(argument.name)
+    if isinstance(param, TensorParam):
+        written = "true" if param.written else "false"
+        call = f"call.tensor({at}, {name}, {written}, {local}, &{local}_raw)"
+        return [f"Input {local};", f"OpforgeTensor *{local}_raw;", *_or_fall_back(f"!{call}")]
+    if isinstance(param, ScalarParam):
+        c = DTYPES[param.dtype].c
+        read = "real" if c in _REAL else "integer"
+        dtype = "" if c in _REAL else f", {quoted(param.dtype)}"
+        call = f"call.{read}({at}, {name}{dtype}, &{local})"
+        return [f"{c} {local} = 0;", *_or_fall_back(f"!{call}")]
+    values = ", ".join(_boxed(argument, value) for value in argument.values)
+    built = one_of(map(_spelled, argument.values))
+    otherwise = f"{argument.name} is not a value that the library was built for: {built}"
+    return [
+        f"static const Choice {local}_values[] = {{{values}}};",
+        f"const int {local} = call.choose({at}, {local}_values, {len(argument.values)},",
+        f"    {quoted(otherwise)});",
+        *_or_fall_back(f"{local} < 0"),
+    ]
 
-    def _argument(self, at: int, argument: SchemaArgument) -> list[str]:
-        local, name = self._local[argument.name], quoted(argument.name)
-        param = self._params.get(argument.name)
-        if isinstance(param, TensorParam):
-            written = "true" if param.written else "false"
-            call = f"call.tensor({at}, {name}, {written}, {local}, &{local}_raw)"
-            return [f"Input {local};", f"OpforgeTensor *{local}_raw;", *_or_fall_back(f"!{call}")]
-        if isinstance(param, ScalarParam):
-            c = DTYPES[param.dtype].c
-            read = "real" if c in _REAL else "integer"
-            dtype = "" if c in _REAL else f", {quoted(param.dtype)}"
-            call = f"call.{read}({at}, {name}{dtype}, &{local})"
-            return [f"{c} {local} = 0;", *_or_fall_back(f"!{call}")]
-        values = ", ".join(_boxed(argument, value) for value in argument.values)
-        built = one_of([_spelled(value) for value in argument.values])
-        otherwise = f"{argument.name} is not a value that the library was built for: {built}"
-        return [
-            f"static const Choice {local}_values[] = {{{values}}};",
-            f"const int {local} = call.choose({at}, {local}_values, {len(argument.values)},",
-            f"    {quoted(otherwise)});",
-            *_or_fall_back(f"{local} < 0"),
-        ]
 
-    def _passed(self, name: str) -> str:
-        param, local = self._params[name], self._local[name]
-        if isinstance(param, TensorParam):
-            return f"{local}_raw"
-        if isinstance(param, ChoiceParam):
-            return f"static_cast<{self._c.enum(param)}>({local})"
-        return local
-
-    def _checked(self, ending: str, arguments: list[str]) -> list[str]:
-        call = f"{self._c.function}{ending}({', '.join(arguments)})"
-        return [f"if (!call.done({call}))", "    return;"]
+def _adapter_passed(at: int, param: Param, signature: CSignature) -> str:
+    if isinstance(param, TensorParam):
+        return f"a{at}_raw"
+    if isinstance(param, ChoiceParam):
+        return f"static_cast<{signature.enum(param)}>(a{at})"
+    return f"a{at}"
 
 
 def _kind(argument: SchemaArgument) -> str:
@@ -277,7 +270,7 @@ def _tvm_read(at: int, param: Param, values: Sequence[Flat]) -> str:
     if isinstance(param, TensorParam):
         return f"tvm_tensor({place}, &a{at}_copy, &a{at})"
     if isinstance(param, ChoiceParam):
-        listed = quoted(one_of([_shown(value) for value in values]))
+        listed = quoted(one_of(map(_spelled, values)))
         return f"tvm_choose({place}, a{at}_values, {len(values)}, {listed}, &a{at})"
     c = DTYPES[param.dtype].c
     if c in _REAL:
@@ -332,10 +325,6 @@ def _tvm_choice(value: Flat) -> str:
         assert known is not None
         kind, dtype = "TVM_DTYPE", f"{{{known.code}, {known.bits}, 1}}"
     return f"{{{kind}, {whole}, {real}, {text}, {dtype}}}"
-
-
-def _shown(value: Flat) -> str:
-    return f"torch.{value[1]}" if isinstance(value, tuple) else repr(value)
 
 
 # JAX's handlers: C that XLA calls, and the module for Python.

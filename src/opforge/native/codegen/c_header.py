@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from ...notebook import counted
 from ..ir.abi import ABI, MAX_RANK
+from ..ir.case_text import source, tensor_text
 from ..ir.cases import chosen
-from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
 from ..ir.program import Library
-from .coverage_text import source
 from .names import comment, macro
 from .signature import CSignature, Kind, enums
 from .templates import fill
@@ -112,7 +111,7 @@ def _parameter(signature: CSignature, param: Param) -> str:
     if isinstance(param, TensorParam):
         notes = ", written to" if param.written else ""
         notes += ", may be NULL" if param.optional else ""
-        return f"{name}: {doc or _tensor(signature.op, param.name)}{notes}"
+        return f"{name}: {doc or tensor_text(signature.op.cases, param.name)}{notes}"
     if isinstance(param, ScalarParam):
         half = " (rounded to it)" if param.dtype in {"fp16", "bf16"} else ""
         return f"{name}: {doc or param.dtype}{half}"
@@ -120,17 +119,6 @@ def _parameter(signature: CSignature, param: Param) -> str:
     taken = chosen(signature.op.cases, param.name) if param.enum else range(len(param.labels))
     labels = [label for i, label in enumerate(param.labels) if i in taken]
     return f"{name}: {' or '.join(signature.member(param, label) for label in labels)}"
-
-
-def _tensor(op: Op, name: str) -> str:
-    """`fp16 or fp32; [m, n]`: what the cases take, each thing once."""
-    cases = [t for case in op.cases for t in case.tensors if t.param == name and t.present]
-    dtypes = list(dict.fromkeys(DTYPES[t.dtype].name for t in cases))
-    shapes = [
-        f"[{', '.join(map(str, t.shape))}]{'' if t.strides is None else ' with any strides'}"
-        for t in cases
-    ]
-    return f"{' or '.join(dtypes)}, {' or '.join(dict.fromkeys(shapes))}"
 
 
 def _output(op: Op, index: int) -> str:

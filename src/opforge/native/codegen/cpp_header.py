@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.dtypes import DTYPES
-from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, ScalarParam, TensorParam
 from ..ir.program import Library
-from .names import comment, distinct, identifier, is_global, kept, macro, packed, quoted
+from .names import comment, distinct, is_global, macro, packed, quoted
 from .signature import CSignature, enums
 from .templates import fill
 
-# Functions of the library, which no operator may be called.
-OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
 
@@ -34,7 +32,7 @@ def dispatch(library: Library, signatures: Sequence[CSignature]) -> str:
     """`include/NAME_dispatch.inc`: a line per operator, and one per implementation of it."""
     rows = []
     for signature in signatures:
-        op, name = signature.op, function_name(signature.op)
+        op, name = signature.op, signature.cpp_function
         tensors = sum(isinstance(param, TensorParam) for param in op.params)
         counts = f"{tensors}, {len(op.params) - tensors}, {len(op.outputs)}, {signature.function}"
         rows.append(f"OPFORGE_OPERATOR({name}, {len(op.served_by)}, {counts})")
@@ -52,18 +50,6 @@ def namespace(library: str) -> str:
     return f"{named}_" if is_global(named) else named
 
 
-def function_name(op: Op) -> str:
-    """What an operator is called in the library's namespace."""
-    return kept(op.name, OWN)
-
-
-def enum_name(op: Op, param: ChoiceParam) -> str:
-    """What the enum of a choice is called there."""
-    if param.enum:
-        return kept(param.enum, OWN | {"opforge", "std"})
-    return identifier(f"{op.name}_{param.name}")
-
-
 class _Operation:
     """`silu(x, out, stream)`, `silu_outputs(x)`, `silu(x, allocator, stream)`, `silu_workspace(x)`.
 
@@ -74,9 +60,9 @@ class _Operation:
         self._c = signature
         self._op = op = signature.op
         self._with, self._first = ("_with", ["implementation"]) if forced else ("", [])
-        self._name = function_name(op)
+        self._name = signature.cpp_function
         # A parameter with the name of a type would hide it from those after it.
-        types = {enum_name(op, param) for param in signature.choices}
+        types = {signature.cpp_enum(param) for param in signature.choices}
         self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
         paths = [path for case in op.cases for path in case.paths if path.outputs]
         # Each with whether a call may do without it.
@@ -84,6 +70,27 @@ class _Operation:
             (self._names[name], any(path.outputs[i] is None for path in paths))
             for i, name in enumerate(op.outputs)
         ]
+        # The parameters: as a call has them, where its tensors are only read, and as C gets them.
+        self._parameters: list[str] = []
+        self._read: list[str] = []
+        self._passed: list[str] = []
+        for param in op.params:
+            name = self._names[param.name]
+            if isinstance(param, TensorParam):
+                read = f"const opforge::Tensor {'*' if param.optional else '&'}{name}"
+                declared = read.removeprefix("const ") if param.written else read
+                passed = _raw(name, optional=param.optional)
+            elif isinstance(param, ScalarParam):
+                dtype = DTYPES[param.dtype]
+                kind = "bool" if dtype.torch == "bool" else dtype.c
+                declared = read = f"{f'std::{kind}' if kind.endswith('_t') else kind} {name}"
+                passed = name
+            else:
+                declared = read = f"{signature.cpp_enum(param)} {name}"
+                passed = f"static_cast<::{signature.enum(param)}>({name})"
+            self._parameters.append(declared)
+            self._read.append(read)
+            self._passed.append(passed)
 
     def functions(self) -> list[str]:
         of_outputs = [self._described(), self._allocating()] if self._outputs else []
@@ -98,29 +105,28 @@ class _Operation:
             f"opforge::Tensor {'*' if maybe else '&'}{name}" for name, maybe in self._outputs
         ]
         raw = [_raw(name, optional=maybe) for name, maybe in self._outputs]
-        body = self._checked("", [*self._passed(), *raw, "stream.get()"])
-        parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
+        body = self._checked("", [*self._passed, *raw, "stream.get()"])
+        parameters = [*self._parameters, *outputs, "opforge::Stream stream = {}"]
         return self._function(said, "void", "", parameters, body)
 
     def _described(self) -> str:
         body = [f"opforge::Tensor {name};" for name, _ in self._outputs]
-        passed = [*self._passed(), *(f"{name}.raw()" for name, _ in self._outputs)]
+        passed = [*self._passed, *(f"{name}.raw()" for name, _ in self._outputs)]
         body += self._checked("_outputs", passed)
         returned = [f"opforge::detail::present({n})" if maybe else n for n, maybe in self._outputs]
         body += self._returned("Tensor", returned)
         name = self._name + self._with
         said = f"Type, shape, strides and device of the outputs of {name}; no memory."
-        parameters = self._parameters(only_read=True)
-        return self._function(said, self._result("Tensor"), "_outputs", parameters, body)
+        return self._function(said, self._result("Tensor"), "_outputs", self._read, body)
 
     def _measured(self) -> str:
         raw = [_raw(name, optional=True) for name, _ in self._outputs]
-        checked = self._checked("_workspace", [*self._passed(), *raw, "&of_bytes"])
+        checked = self._checked("_workspace", [*self._passed, *raw, "&of_bytes"])
         body = ["std::int64_t of_bytes = 0;", *checked, "return of_bytes;"]
         name = self._name + self._with
         said = f"The bytes of workspace that {name} would allocate; the tensors need no memory."
         outputs = [f"const opforge::Tensor *{name} = nullptr" for name, _ in self._outputs]
-        parameters = [*self._parameters(only_read=True), *outputs]
+        parameters = [*self._read, *outputs]
         return self._function(said, "std::int64_t", "_workspace", parameters, body)
 
     def _allocating(self) -> str:
@@ -144,7 +150,7 @@ class _Operation:
         moved = names if single else [f"std::move({name})" for name in names]
         body += self._returned("Output", moved)
         own = ["const opforge::Allocator &allocator", "opforge::Stream stream = {}"]
-        parameters = [*self._parameters(), *own]
+        parameters = [*self._parameters, *own]
         said = "Allocates the outputs."
         return self._function(said, self._result("Output"), "", parameters, body)
 
@@ -167,33 +173,6 @@ class _Operation:
             return [f"return {values[0]};"]
         return _wrapped(f"return {self._result(kind)}(", values, ");")
 
-    def _parameters(self, *, only_read: bool = False) -> list[str]:
-        written = []
-        for param in self._op.params:
-            name = self._names[param.name]
-            if isinstance(param, TensorParam):
-                const = "" if param.written and not only_read else "const "
-                written.append(f"{const}opforge::Tensor {'*' if param.optional else '&'}{name}")
-            elif isinstance(param, ScalarParam):
-                dtype = DTYPES[param.dtype]
-                kind = "bool" if dtype.torch == "bool" else dtype.c
-                written.append(f"{f'std::{kind}' if kind.endswith('_t') else kind} {name}")
-            else:
-                written.append(f"{enum_name(self._op, param)} {name}")
-        return written
-
-    def _passed(self) -> list[str]:
-        passed = []
-        for param in self._op.params:
-            name = self._names[param.name]
-            if isinstance(param, TensorParam):
-                passed.append(_raw(name, optional=param.optional))
-            elif isinstance(param, ChoiceParam):
-                passed.append(f"static_cast<::{self._c.enum(param)}>({name})")
-            else:
-                passed.append(name)
-        return passed
-
     def _checked(self, ending: str, arguments: list[str]) -> list[str]:
         opening = f"opforge::detail::check(::{self._c.function}{ending}{self._with}("
         closing = f"), ::{self._c.library}_last_error);"
@@ -203,7 +182,7 @@ class _Operation:
 def _functions(signature: CSignature) -> list[str]:
     made = [f for forced in (False, True) for f in _Operation(signature, forced=forced).functions()]
     body = [f"return opforge::Implementations(::{signature.function}_implementations);"]
-    name = f"{function_name(signature.op)}_implementations"
+    name = f"{signature.cpp_function}_implementations"
     said = "In the order in which they are tried."
     return [*made, _function(said, "opforge::Implementations", name, [], body)]
 
@@ -215,7 +194,7 @@ def _enum(signature: CSignature, param: ChoiceParam) -> str:
         f"    {names[label.lower()]} = {signature.member(param, label)}, // {_line(value)}"
         for label, value in zip(param.labels, param.values, strict=True)
     ]
-    return "\n".join([f"enum class {enum_name(signature.op, param)} {{", *members, "};"])
+    return "\n".join([f"enum class {signature.cpp_enum(param)} {{", *members, "};"])
 
 
 def _raw(name: str, *, optional: bool) -> str:

@@ -133,42 +133,23 @@ def is_reserved(name: str) -> bool:
     return name in _WORDS or _RESERVED.fullmatch(name) is not None
 
 
-# Functions and types of C, POSIX and Linux that C++'s headers declare, or that programs include
-# with ours. A parameter may hide them, but a namespace cannot have their names.
+# Functions and types of C, POSIX and Linux that C++'s headers declare or that programs include with
+# ours, as far as somebody may call a library so. A parameter may hide them, a namespace cannot.
 _NAMES = frozenset(
     """
-    FILE DIR main abort abs accept access acos acosh alarm alloca asctime asin asinh asprintf atan
-    atan2 atanh atexit atof atoi atol atoll basename bcmp bcopy bind brk bsearch btowc bzero cabs
-    calloc cbrt ceil chdir chmod chown chroot clearenv clearerr clock clone close connect copysign
-    cos cosh creat ctermid ctime daemon difftime div dprintf drand48 drem dup dup2 dup3 ecvt encrypt
-    endpwent erand48 erf erfc err error execl execv execve exit exp exp10 exp2 expm1 fabs fchdir
-    fclose fcvt fdim fdopen feof ferror ffs fflush fgetc fgetpos fgets fgetwc fgetws fileno finite
-    flock floor fma fmax fmemopen fmin fmod fopen fork fprintf fputc fputs fputwc fputws fread free
-    freopen frexp fscanf fseek fsetpos fsync ftell ftruncate fwide fwprintf fwrite fwscanf gamma
-    gcvt getc getchar getcwd getdate getdelim getenv getgid getline getopt getpass getpid getppid
-    gets getsubopt getuid getw getwc getwchar glob gmtime grantpt group htonl hypot ilogb index
-    initgroups initstate insque ioctl isalnum isalpha isascii isatty isblank iscntrl isdigit isgraph
-    isinf islower isnan isprint ispunct isspace isupper isxdigit itimerspec j0 j1 jn jrand48 kill
-    l64a labs lchown lconv ldexp ldiv lgamma link listen llabs lldiv llrint llround localeconv
-    localtime lockf log log10 log1p log2 logb longjmp lrand48 lrint lround lseek malloc mblen mbrlen
-    mbrtowc mbsinit mbstowcs mbtowc memccpy memchr memcmp memcpy memmem memmove mempcpy memrchr
-    mkdir mkdtemp mkfifo mkstemp mktemp mktime mmap modf mount mrand48 msync munmap nan nanosleep
-    nearbyint nextafter nexttoward nice nrand48 ntohl on_exit open openat passwd pause pclose perror
-    pipe pipe2 poll popen pow pow10 pread printf pselect ptrace ptsname putc putchar putenv puts
-    putw putwc putwchar pwrite qsort quick_exit raise rand rand_r random read readlink realloc
-    realpath reboot recv regex remainder remove remque remquo rename rewind rindex rint rmdir round
-    rpmatch sbrk scalb scalbln scalbn scanf seed48 select send setbuf setenv setgid setjmp setlocale
-    setns setstate setuid setvbuf shutdown sigaction sigevent siginfo signal significand sigval sin
-    sincos sinh sleep snprintf socket splice sprintf sqrt srand srand48 srandom sscanf stat statfs
-    strcasecmp strcat strchr strcmp strcoll strcpy strcspn strdup strerror strftime strlen strncat
-    strncmp strncpy strndup strnlen strpbrk strptime strrchr strsep strsignal strspn strstr strtod
-    strtof strtok strtol strtold strtoll strtoul strtoull strxfrm swab swprintf swscanf symlink sync
-    sync_file_range syscall sysconf sysinfo system tan tanh tee tempnam tgamma time timegm times
-    timespec timeval timex timezone tm tmpfile tmpnam toascii tolower toupper trunc truncate ttyname
-    tzset uint ulong umask umount uname ungetc ungetwc unlink unlockpt unsetenv unshare ushort
-    usleep utime utimes valloc vasprintf vfork vfprintf vprintf vscanf vsnprintf vsprintf vsscanf
-    wait waitpid warn wcscat wcschr wcscmp wcscpy wcslen wcsncpy wcsstr wcstod wcstok wcstol
-    wcstombs wctob wctomb wcwidth wmemchr wmemcpy wmemset wprintf write wscanf y0 y1 yn
+    FILE DIR main abort abs accept access alarm basename bind bsearch calloc cbrt ceil clock
+    clone close connect copysign cos cosh creat ctime daemon div dup encrypt err error exit exp
+    exp2 expm1 fabs finite flock floor fma fmax fmin fmod fork free frexp gamma getline glob
+    grantpt group hypot ilogb index insque ioctl isinf isnan kill labs ldexp lgamma link listen
+    log log10 log1p log2 logb lrint lround lseek malloc memchr memcmp memcpy memmove memset mmap
+    modf mount nan nearbyint nextafter nice open passwd pause perror pipe poll popen pow pread
+    printf putenv puts qsort raise rand random read realloc recv regex remainder remove remquo
+    rename rewind rindex rint round scalbn scanf select send setenv setlocale shutdown sigaction
+    signal significand sigval sin sincos sinh sleep socket splice sprintf sqrt srand stat strlen
+    swab symlink sync syscall sysconf sysinfo system tan tanh tee tgamma time times timespec
+    timeval timex timezone tm tmpfile tolower toupper trunc truncate uint ulong umask umount
+    uname ungetc unlink ushort usleep utime utimes valloc vfork wait warn write y0 y1 yn j0 j1
+    jn
     """.split()  # noqa: SIM905  # one a line would fill a page
 )
 # POSIX keeps these for itself: all types, and the functions of threads and schedulers.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from ...errors import BadOption
+from ..ir.case_text import guards, source
 from ..ir.cases import (
     ONE,
     Allocate,
@@ -32,9 +33,8 @@ from ..ir.cases import (
 )
 from ..ir.device_attributes import PREFIX, is_attribute
 from ..ir.dtypes import DTYPES
-from ..ir.expr import Expr, Term, Var, addressed, is_float, text, text_of_all, variables
+from ..ir.expr import Expr, Var, addressed, is_float, text, text_of_all, variables
 from ..ir.interface import ScalarParam, TensorParam
-from .coverage_text import guards, source
 from .expression import Writer, integer
 from .names import comment, distinct, quoted
 from .signature import CSignature, Kind
@@ -410,36 +410,36 @@ class _OpSource:
             return self._launch(step, buffers)
         buffer = buffers[step.buffer]
         if isinstance(step, Allocate):
-            numbers = self._numbers([(step.bytes, "bytes")], f"{step.buffer}: {text(step.bytes)}")
+            shown = f"{step.buffer}: {text(step.bytes)}"
+            numbers = self._numbers([(self.write(step.bytes), "bytes")], shown)
             return f"{{OF_ALLOCATE, {buffer}, 0, 0, NULL, {numbers}}}"
         shown = f"fill {step.buffer} with {step.pattern:#x}"
-        numbers = self._numbers([(step.offset, "offset"), (step.count, "count")], shown)
+        values = [(self.write(step.offset), "offset"), (self.write(step.count), "count")]
+        numbers = self._numbers(values, shown)
         pattern = f"UINT64_C({step.pattern:#x})"
         return f"{{OF_FILL, {buffer}, {step.width}, {pattern}, NULL, {numbers}}}"
 
-    def _numbers(self, terms: list[tuple[Term, str]], shown: str) -> str:
+    def _numbers(self, values: list[tuple[str, str]], shown: str) -> str:
+        """The function that computes what a step needs; each value with what it is."""
         lines = [
-            f"n[{i}] = {self.write(term)}; /* {comment(name)} */"
-            for i, (term, name) in enumerate(terms)
+            f"n[{i}] = {value};" + (f" /* {comment(name)} */" if name else "")
+            for i, (value, name) in enumerate(values)
         ]
-        return self._numbers_function(lines, shown)
-
-    def _numbers_function(self, lines: list[str], shown: str) -> str:
         body = [*_opening(lines, at=True), *lines]
         return self.pool.function("void", "numbers", _NUMBERS, body, comment(shown))
 
     def _launch(self, launch: Launch, buffers: Mapping[str, int]) -> str:
-        lines = [f"n[{i}] = {self.write(size)};" for i, size in enumerate(launch.grid)]
+        values = [(self.write(size), "") for size in launch.grid]
         for i, argument in enumerate(launch.arguments):
             if isinstance(argument, Pointer):
                 value = self._address(argument, buffers)
             else:
                 value = self._scalar(launch, i, argument)
-            lines.append(f"n[{3 + i}] = {value}; /* {comment(argument.name)} */")
+            values.append((value, argument.name))
         grid = ", ".join(text(size) for size in launch.grid)
         constants = "".join(f", {name}={value}" for name, value in launch.constants)
         shown = f"{launch.kernel_name}, grid ({grid}){constants}"
-        numbers = self._numbers_function(lines, shown)
+        numbers = self._numbers(values, shown)
         shown_names = [quoted(_shown(argument)) for argument in launch.arguments]
         names = self.pool.array("char *const", "arguments_of", shown_names)
         variants = [self._variant(launch, variant) for variant in launch.variants]

@@ -1,14 +1,17 @@
-"""An operator's functions and enums, as the header and its own file write them."""
+"""What C and C++ call an operator's functions and enums, and a refusal of names that clash."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
 from ...errors import BadOption
+from ..ir.abi import ABI
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
-from .names import distinct, macro, packed, part
+from .names import distinct, identifier, kept, macro, packed, part
+from .templates import runtime
 
 Kind = Literal["call", "outputs", "workspace"]
 # Of each kind of function, how its name ends and what it takes last.
@@ -19,6 +22,13 @@ _KINDS: dict[Kind, tuple[str, list[str]]] = {
 }
 # The functions' own parameters, and the table that they use; their locals begin with of_.
 _TAKEN = frozenset({"implementation", "stream", "bytes", "operation"})
+# What the library has of its own, behind its name in C and in its namespace in C++.
+_OWN = (
+    "load", "unload", "set_allocator", "last_error", "manifest", "abi_version", "abi_check",
+    f"abi_{ABI}", "torch_deferred", "torch_allocator", "manifest_hash",
+    "jax_handlers", "jax_host_memory", "jax_device_type",
+)  # fmt: skip
+_OWN_CPP = frozenset({"load", "unload", "set_allocator", "manifest"})
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
 
@@ -29,6 +39,8 @@ class CSignature:
     def __init__(self, library: str, op: Op) -> None:
         self.library, self.op = library, op
         self.function = f"{library}_{part(op.name)}"
+        # In the library's namespace.
+        self.cpp_function = kept(op.name, _OWN_CPP)
         self.kinds: tuple[Kind, ...] = (
             ("call", "outputs", "workspace") if op.outputs else ("call", "workspace")
         )
@@ -48,6 +60,12 @@ class CSignature:
         if param.enum:
             return macro(self.library, param.enum, label)
         return macro(self.library, self.op.name, param.name, label)
+
+    def cpp_enum(self, param: ChoiceParam) -> str:
+        """`silu_activation`, `Activation`."""
+        if param.enum:
+            return kept(param.enum, _OWN_CPP | {"opforge", "std"})
+        return identifier(f"{self.op.name}_{param.name}")
 
     def declaration(self, kind: Kind, *, forced: bool = False) -> str:
         """With `forced`, the index of an implementation is the first parameter."""
@@ -96,3 +114,66 @@ def enums(signatures: Sequence[CSignature]) -> list[tuple[CSignature, ChoicePara
             if len(known.labels) < len(param.labels):
                 found[name] = signature, param
     return list(found.values())
+
+
+def shared_names() -> list[str]:
+    """What the files of the runtime share; C knows it with the library's name in front."""
+    return sorted(set(re.findall(r"\bof_\w+(?=[(;\[])", runtime()["runtime.h"])))
+
+
+# By name, what has it and whose it is; no operator if it is the library's own.
+_Holders = dict[str, tuple[str, Op | None]]
+
+
+def check_names(library: str, signatures: Sequence[CSignature]) -> None:
+    """Refuses a library in which two things would share a name."""
+    shared = shared_names()
+    # The runtime's own are macros, too.
+    own = [*(f"{library}_{name}" for name in (*_OWN, *shared)), *shared]
+    in_c: _Holders = dict.fromkeys(own, ("function", None))
+    # There, `new` becomes `new_`, and an enum loses underscores at its end.
+    in_cpp: _Holders = dict.fromkeys(_OWN_CPP, ("function", None))
+
+    def take(
+        holders: _Holders, name: str, kind: str, of: CSignature, param: ChoiceParam | None = None
+    ) -> None:
+        if name in holders:
+            language = " in C++" if holders is in_cpp else ""
+            raise _clash(name + language, kind, of, holders[name], param)
+        holders[name] = kind, of.op
+
+    for signature in signatures:
+        for ending in signature.endings:
+            take(in_c, signature.function + ending, "function", signature)
+            take(in_cpp, signature.cpp_function + ending, "function", signature)
+    every = enums(signatures)
+    for signature, param in every:
+        take(in_c, signature.enum(param), "enum", signature, param)
+        for label in param.labels:
+            take(in_c, signature.member(param, label), "enum value", signature, param)
+        take(in_cpp, signature.cpp_enum(param), "enum", signature, param)
+    of_python = {param.enum: (signature.op, param) for signature, param in every if param.enum}
+    for signature in signatures:
+        for param in signature.choices:
+            other, known = of_python.get(param.enum, (signature.op, param))
+            if known.labels[: len(param.labels)] != param.labels:
+                raise _clash(signature.enum(param), "enum", signature, ("enum", other), param)
+
+
+def _clash(
+    name: str,
+    kind: str,
+    signature: CSignature,
+    holder: tuple[str, Op | None],
+    param: ChoiceParam | None,
+) -> BadOption:
+    other_kind, other = holder
+    both = f"two {kind}s" if kind == other_kind else f"{kind} and {other_kind}"
+    found = "the library's own"
+    if other is not None:
+        found = f"{other_kind} of {other.torch_name or other.name} ({other.location})"
+    fix, more = "rename the operator, or give the library another name", {}
+    if param is not None:
+        fix = f"rename the Enum {param.enum}" if param.enum else "rename the parameter"
+        more = {"parameter": param.name}
+    return signature.error(f"{both} would be called {name}", found=found, fix=fix, **more)

@@ -12,18 +12,17 @@ from typing import Any
 
 from ...arch import FIRST_ARCH_SPECIFIC, Arch
 from ..ir.abi import ABI, MANIFEST_FORMAT
+from ..ir.case_text import guards
 from ..ir.cases import CASE, Allocate, Argument, Descriptor, Launch
 from ..ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES, OWN
 from ..ir.interface import OP, Op, TensorParam
 from ..ir.program import IMAGE, KERNEL, Image, Kernel, Library, TensorMap
 from .bindings import adapter_source, jax_module, jax_source, tvm_ffi_source
 from .c_header import header, summary
-from .coverage_text import guards
 from .cpp_header import cplusplus_header, dispatch
-from .name_table import check_names, shared_names
 from .names import comment, part, quoted
 from .op_source import operation_source
-from .signature import CSignature
+from .signature import CSignature, check_names, shared_names
 from .templates import fill, runtime
 
 # Of the manifest's lines.

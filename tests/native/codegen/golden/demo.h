@@ -59,8 +59,8 @@ OPFORGE_API const char *demo_manifest(void);
 
 /* The sum of two tensors.
  * demo::add (ops.py:10)
- *   x: fp16 or fp32, [m] or [m, n]
- *   y: fp16 or fp32, [m] or [m, n]
+ *   x: fp16 or fp32, [m], compact or [m, n], compact
+ *   y: fp16 or fp32, [m], compact or [m, n], compact
  *   out: fp16 [m] or fp16 [m, n] or fp32 [m] or fp32 [m, n]
  */
 OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *y,
@@ -97,8 +97,8 @@ OPFORGE_API OpforgeStatus demo_add_workspace_with(int implementation, const Opfo
 OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
 
 /* demo::matmul (ops.py:40)
- *   a: fp32, [m, k] with any strides
- *   b: fp32, [k, n] with any strides
+ *   a: fp32, [m, k], any strides
+ *   b: fp32, [k, n], any strides
  *   out: fp32 [m, n]
  */
 OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTensor *b,
@@ -136,8 +136,8 @@ OPFORGE_API int demo_matmul_implementations(const OpforgeImplementation **list);
 
 /* demo::everything (ops.py:50)
  *   x: The rows.
- *   bias: fp32, [8], may be NULL
- *   state: fp32, [rows], written to
+ *   bias: fp32, [8], compact, may be NULL
+ *   state: fp32, [rows], compact, written to
  *   s_fp16: fp16 (rounded to it)
  *   s_bf16: bf16 (rounded to it)
  *   s_fp32: fp32
@@ -239,7 +239,7 @@ OPFORGE_API OpforgeStatus demo_everything_workspace_with(int implementation,
 OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **list);
 
 /* demo::special (ops.py:70)
- *   x: fp32, [n], written to
+ *   x: fp32, [n], compact, written to
  *   what: DEMO_SPECIAL_WHAT_SHARED or DEMO_SPECIAL_WHAT_CLUSTER or DEMO_SPECIAL_WHAT_CLUSTER16
  *     or DEMO_SPECIAL_WHAT_COOPERATIVE or DEMO_SPECIAL_WHAT_PDL or DEMO_SPECIAL_WHAT_SCRATCH or
  *     DEMO_SPECIAL_WHAT_PROFILE or DEMO_SPECIAL_WHAT_HUGE or DEMO_SPECIAL_WHAT_LATE
@@ -267,7 +267,7 @@ OPFORGE_API OpforgeStatus demo_special_workspace_with(int implementation,
 OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list);
 
 /* demo::pick (ops.py:80)
- *   x: i8, [77] or [n]
+ *   x: i8, [77], compact or [n], compact
  *   out: i8 [77] or i8 [n]
  */
 OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, void *stream);

@@ -1,5 +1,5 @@
 /* demo::copy (ops.py:95)
- *   x: fp32, [m, n] or [m, n] with any strides
+ *   x: fp32, [m, n], compact or [m, n], any strides
  *   out: fp32 [m, n]
  * Implementations: 0 demo::copy_flat (ops.py:90), 1 demo::copy (ops.py:95)
  */
