@@ -65,23 +65,6 @@ def with_(library, index, x, out):
     library.check(library.operator("copy", "_with")(ctypes.c_int(index), *given, None))
 
 
-def test_one_is_forced(library, standin):
-    with_(library, 0, COMPACT, torch.empty(2, 4))
-    with_(library, 1, COMPACT, torch.empty_strided((2, 4), (1, 2)))
-    assert launched(standin) == ["flat_kernel", "strided_kernel"]
-
-
-@pytest.mark.parametrize("index", [-1, 2, 2**31 - 1])
-def test_an_index_out_of_range_is_refused(library, standin, index):
-    with pytest.raises(Refused) as refused:
-        with_(library, index, COMPACT, torch.empty(2, 4))
-    assert refused.value.status == "INVALID_ARGUMENT"
-    assert refused.value.text == (
-        f"demo_copy: implementation: {index}, expected 0 (copy_flat) or 1 (copy)"
-    )
-    assert standin.launches == []
-
-
 def test_a_call_that_the_forced_one_does_not_cover_is_refused(library, standin):
     with pytest.raises(Refused) as refused:
         with_(library, 0, COLUMNS, torch.empty(2, 4))

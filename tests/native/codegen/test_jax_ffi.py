@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from opforge.native.artifacts.toolchain import compile_library
-from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
 from opforge.native.ir.dtypes import DTYPES
@@ -173,15 +172,6 @@ def test_a_handler_of_a_platform_that_the_library_is_not_for_says_so(tmp_path):
     assert "gfx942" in said
     assert "sm_80" in said
     assert driver.launches == []
-
-
-def test_they_are_written_only_where_they_are_asked_for():
-    library = hand_made.library()
-    plain, more = sources(library), sources(library, jax=True)
-    assert plain.items() < more.items()
-    modules = {"python/demo/__init__.py", "python/demo/jax.py"}
-    assert more.keys() - plain.keys() == modules | {"src/demo/jax_ffi.c", "src/demo/jax_ffi.h"}
-    assert b'\nLIBRARY = "demo"\n' in more["python/demo/jax.py"]
 
 
 def test_the_module_has_the_numbers_of_the_library():

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.errors import BadOption
 from opforge.native.artifacts.toolchain import FLAGS, as_unit, compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
@@ -86,6 +85,23 @@ def test_each_part_has_a_file():
     assert {Path(f).parts[0] for f in found} == {"include", "src", "share", "lib"}
 
 
+FRAMEWORKS = {
+    "torch": {f"src/demo/torch/{file}" for file in ("demo_torch.cpp", *runtime("torch"))},
+    "tvm_ffi": {"src/demo/tvm_ffi.c", "src/demo/tvm_ffi.h"},
+    "jax": {
+        "python/demo/__init__.py", "python/demo/jax.py", "src/demo/jax_ffi.c", "src/demo/jax_ffi.h",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_files_of_a_framework_are_written_only_where_it_is_asked_for(framework):
+    library = hand_made.library()
+    plain, more = sources(library), sources(library, **{framework: True})
+    assert plain.items() < more.items()
+    assert more.keys() - plain.keys() == FRAMEWORKS[framework]
+
+
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda c: c[0])
 def test_the_sources_compile_without_a_warning(folder, tmp_path, compiler):
     command, flags = compiler
@@ -153,28 +169,6 @@ def test_nothing_in_the_library_ends_or_prints(folder):
     assert "vsnprintf" in used
     ending = {"exit", "_exit", "abort", "__assert_fail", "printf", "fprintf", "puts", "fwrite"}
     assert used & ending == set()
-
-
-def test_two_libraries_live_in_one_program(tmp_path):
-    for name in ("one", "two"):
-        library = hand_made.library(name=name)
-        compile_library(write(library, tmp_path / name), name, static=True, flags=("-O0",))
-    program = tmp_path / "main.c"
-    program.write_text(
-        '#include "one.h"\n#include "two.h"\n#include <string.h>\n'
-        "int main(void) {\n"
-        "    OpforgeTensor *none = 0;\n"
-        "    return one_add(none, none, none, 0) != OPFORGE_INVALID_ARGUMENT\n"
-        "        || two_add(none, none, none, 0) != OPFORGE_INVALID_ARGUMENT\n"
-        '        || strcmp(one_last_error(), "one_add: x: is NULL") != 0\n'
-        '        || strcmp(two_last_error(), "two_add: x: is NULL") != 0;\n}\n'
-    )
-    includes = [f"-I{tmp_path / name / 'include'}" for name in ("one", "two")]
-    archives = [str(tmp_path / name / "lib" / f"lib{name}.a") for name in ("one", "two")]
-    binary = tmp_path / "main"
-    command = ["cc", *C99, *includes, str(program), *archives, "-o", str(binary)]
-    subprocess.run([*command, "-ldl", "-lpthread", "-lm"], check=True)
-    subprocess.run([str(binary)], check=True)
 
 
 def forged_headers(folder: Path, forged: Path, name: str) -> Path:
@@ -283,9 +277,3 @@ def golden(request, name: str, content: bytes) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
     assert content.decode() == file.read_text()
-
-
-@pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])
-def test_a_library_name_that_is_invalid_in_c_is_refused(name):
-    with pytest.raises(BadOption, match="cannot begin the names of C functions"):
-        sources(hand_made.library(name=name))

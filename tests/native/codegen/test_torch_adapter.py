@@ -30,15 +30,6 @@ def text_of(op, kernels):
     return sources(library, torch=True)["src/demo/torch/demo_torch.cpp"].decode()
 
 
-def test_it_is_written_only_where_it_is_asked_for():
-    library = hand_made.every_op()
-    assert "src/demo/torch/demo_torch.cpp" not in sources(library)
-    with_torch = sources(library, torch=True)
-    assert "src/demo/torch/demo_torch.cpp" in with_torch
-    assert sources(library).items() <= with_torch.items()
-    assert sources(library, torch=True) == with_torch
-
-
 def test_it_compiles_without_a_warning(tmp_path):
     folder = write(hand_made.every_op(), tmp_path, torch=True)
     warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]

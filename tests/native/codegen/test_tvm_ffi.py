@@ -218,13 +218,6 @@ def test_they_compile_without_a_warning(folder):
     subprocess.run(command, cwd=folder, check=True)
 
 
-def test_they_are_written_only_where_they_are_asked_for():
-    library = hand_made.library()
-    plain, exported = sources(library), sources(library, tvm_ffi=True)
-    assert plain.items() < exported.items()
-    assert exported.keys() - plain.keys() == {"src/demo/tvm_ffi.c", "src/demo/tvm_ffi.h"}
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [

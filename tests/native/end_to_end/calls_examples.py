@@ -100,33 +100,6 @@ def test_a_byte_offset_is_applied_before_alignment_is_judged(ops, bytes_, aligne
     ops.saw(divisible, [aligned])
 
 
-LAYOUTS = {
-    "rows": random,
-    "transposed": lambda m, n: random(n, m).t(),
-    "sliced": lambda m, n: random(m, 3 * n)[:, ::3],
-    "part of rows": lambda m, n: random(m, n + 5)[:, 2:-3],
-    "one row": lambda m, n: random(n).expand(m, n),
-    "one column": lambda m, n: random(m, 1).expand(m, n),
-    "one number": lambda m, n: random(1).expand(m, n),
-}
-
-
-def in_type(tensor, dtype):
-    """In another type, with the same strides."""
-    base = torch.empty(tensor.untyped_storage().nbytes() // 4, dtype=tensor.dtype)
-    base.untyped_storage().copy_(tensor.untyped_storage())
-    strides, offset = tensor.stride(), tensor.storage_offset()
-    return base.to(dtype).as_strided(tensor.shape, strides, offset)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("first", LAYOUTS)
-def test_add_of_any_strides(ops, dtype, first):
-    for second in LAYOUTS:
-        x, y = (in_type(LAYOUTS[layout](3, 33), dtype) for layout in (first, second))
-        check(ops, "add", x, y)
-
-
 @pytest.mark.parametrize(
     ("a_columns", "b_columns", "constants"),
     [

@@ -1,6 +1,5 @@
 """An operator per kind of host function, against torch."""
 
-import ctypes
 import struct
 
 import pytest
@@ -100,44 +99,6 @@ def test_workspace_is_filled_and_freed(kinds):
 def test_workspace_is_filled_where_there_is_nothing_to_count(kinds):
     found = kinds.one("running", torch.empty(0, dtype=torch.int32))
     assert found.tolist() == [100 * (i + 1) for i in range(16)]
-
-
-def test_workspace_comes_from_the_allocator_that_was_set(kinds):
-    if kinds.standin is None:
-        pytest.skip("the allocator of this test gives host memory")
-    held, asked = {}, []
-    allocate_type = ctypes.CFUNCTYPE(
-        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int,
-        ctypes.c_void_p,
-    )  # fmt: skip
-    release_type = ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
-    )
-
-    @allocate_type
-    def allocate(_context, size, alignment, device, _stream):
-        memory = torch.empty(size + alignment, dtype=torch.uint8)
-        address = -(-memory.data_ptr() // alignment) * alignment
-        held[address] = memory
-        asked.append((size, device))
-        return address
-
-    @release_type
-    def release(_context, address, _size, _device, _stream):
-        del held[address]
-
-    library = kinds.library
-    library.check(library.function("set_allocator")(allocate, release, None))
-    try:
-        (found,) = library.run("running", torch.zeros(7, dtype=torch.int32))
-    finally:
-        library.check(library.function("set_allocator")(None, None, None))
-    assert found[0] == 107
-    assert library.workspace("running", torch.zeros(7, dtype=torch.int32), None) == 512
-    # One allocation for two buffers of 64 bytes, each at its own alignment.
-    assert asked == [(512, 0)]
-    assert held == {}
-    assert VENDOR.call("cuMemAllocAsync") not in kinds.standin.calls
 
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 100])
