@@ -193,7 +193,7 @@ def test_the_largest_numbers_of_64_bits_are_bounds():
     ("dims", "sizes", "message"),
     [
         ([1], ["k"], "dims= maps size names to bounds"),
-        ({"hiden": (1, 2)}, ["rows", "hidden"], "did you mean 'hidden'?"),
+        ({"hidden_": (1, 2)}, ["rows", "hidden"], "did you mean 'hidden'?"),
         ({"k": 1}, [], "no parameter names a size"),
     ],
 )
