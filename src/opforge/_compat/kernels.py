@@ -79,11 +79,6 @@ def launched_kernel(value: Any) -> Any:
     return None
 
 
-def is_traced_wrapper(value: Any) -> bool:
-    """Whether a value is the result of `torch.library.wrap_triton`."""
-    return _kind(type(value)).below == "kernel"
-
-
 def grid_bound_kernel(fn: types.FunctionType) -> Any:
     """The kernel of a function that `k[grid]` returned, or None."""
     if fn.__code__.co_name != "<lambda>" or fn.__module__ != "triton.runtime.jit":
@@ -115,11 +110,6 @@ def instance_dict(value: Any) -> dict[str, Any]:
     slot = (_kinds.get(id(cls)) or _kind(cls)).slot
     held = slot(value) if slot is not None else None
     return held if type(held) is dict else {}
-
-
-def has_dict(cls: type[Any]) -> bool:
-    """Whether the instances of a class can have attributes of their own."""
-    return _kind(cls).slot is not None
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,6 @@ def namespace_name(value: Any) -> str | None:
     return str(value.name) if issubclass(type(value), _OpNamespace) else None
 
 
-def is_space(value: Any) -> bool:
-    """Whether a value is `torch.ops` or a namespace in it."""
-    return is_root(value) or namespace_name(value) is not None
-
-
 def operator_name(value: Any) -> str | None:
     """The "ns::op" of an overload, a packet, a `CustomOpDef` or a higher-order operator.
 
