@@ -99,28 +99,18 @@ class _Walk(reach.Walk):
 
     def __init__(self, function: Any) -> None:
         self.holders: list[Holder] = []
-        # The ids of objects, containers and classes; the walk keeps what it has seen.
-        self._opened: set[int] = set()
         super().__init__(function, max_depth=sys.maxsize)
         _met.update(v for v, _ in self._seen.values() if type(v) is CACHED and _is_watched(v))
 
-    def named(
-        self, holder: Any, name: Any, value: Any, *, cost: int = 1, owner: Any = None
-    ) -> None:
+    def _key(self, value: Any) -> tuple[int, int]:
+        return id(value), 0
+
+    def named(self, holder: Any, name: Any, value: Any, **follow: Any) -> None:
         if _has_cache(value):
             self.holders.append((holder, name))
-        self._visit(value, cost=cost, owner=owner)
-
-    def _visit(self, value: Any, *, cost: int = 1, owner: Any = None) -> None:
-        if id(value) not in self._opened:
-            super()._visit(value, cost=cost, owner=owner)
-
-    def _container(self, value: Any, cost: int) -> None:
-        self._opened.add(id(value))
-        super()._container(value, cost)
+        super().named(holder, name, value, **follow)
 
     def _object(self, value: Any, cost: int) -> None:
-        self._opened.add(id(value))
         if not issubclass(type(value), _CLOSED):
             # Among what objects hold are the functions of decorators, tuners and heuristics.
             self._visit(kernels.instance_dict(value), cost=cost)
@@ -131,12 +121,12 @@ class _Walk(reach.Walk):
 
     def _members(self, cls: type[Any], owner: Any, *, is_used: bool = True) -> None:
         del owner, is_used
-        for base in type.__getattribute__(cls, "__mro__"):
-            if id(base) not in self._opened:
-                self._opened.add(id(base))
-                if not reach.is_foreign(base):
-                    for name, member in [*type.__getattribute__(base, "__dict__").items()]:
-                        self.named(base, name, member)
+        own, *bases = reach.mro(cls)
+        for base in bases:
+            self._visit(base)
+        if not reach.is_foreign(own):
+            for name, member in [*reach.class_dict(own).items()]:
+                self.named(own, name, member)
 
 
 # A trace calls nothing of a kernel itself, and adds the function of an operator that it meets. A

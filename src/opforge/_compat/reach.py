@@ -78,6 +78,8 @@ class Walk:
         self.unbound: dict[str, Unfollowed] = {}
         self.gaps: list[Unfollowed] = []
         self._seen: dict[tuple[int, int], Any] = {}
+        # By id, because hashing a class may run its metaclass's code; with the class.
+        self._bases: dict[int, tuple[type[Any], list[type[Any]]]] = {}
         self._waiting: collections.deque[Reached] = collections.deque()
         self._here: Reached | None = None
         self._names: dict[str, None] = {}
@@ -181,8 +183,7 @@ class Walk:
             return
         if id(kind) in _DEAD_ENDS or (kind is types.ModuleType and is_foreign(value)):
             return
-        # What of an object is named differs from function to function.
-        key = (id(value), id(self._names))
+        key = self._key(value)
         if key in self._seen:
             return
         self._seen[key] = value, self._names
@@ -198,6 +199,10 @@ class Walk:
             self._members(value, value)
         else:
             self._object(value, cost)
+
+    def _key(self, value: Any) -> tuple[int, int]:
+        """What of an object is named differs from function to function."""
+        return id(value), id(self._names)
 
     def _function(self, fn: types.FunctionType, owner: Any, cost: int) -> None:
         above = self._here
@@ -309,22 +314,35 @@ class Walk:
         names, by_unknown = self._names, "getattr" in self._names
         if issubclass(type(cls), enum.EnumMeta) and not is_foreign(cls):
             # A table, `Backend[name]`.
-            self._visit(_class_dict(cls).get("_member_map_"))
-        for base in _mro(cls):
-            if base is object or is_foreign(base):
-                continue
-            for name, member in [*_class_dict(base).items()]:
-                if name not in names:
-                    is_called = by_unknown or (is_used and (name[:2] == "__" or name in CALLED))
-                    if not is_called or id(type(member)) not in METHODS:
-                        continue
+            self._visit(class_dict(cls).get("_member_map_"))
+        for base in self._own_bases(cls):
+            members = class_dict(base)
+            chosen = [name for name in names if name in members]
+            if by_unknown or is_used:
+                chosen += [
+                    name
+                    for name, member in members.items()
+                    if (by_unknown or name[:2] == "__" or name in CALLED)
+                    and id(type(member)) in METHODS
+                    and name not in names
+                ]
+            for name in chosen:
+                member = members[name]
                 if type(member) is types.MemberDescriptorType:
                     with contextlib.suppress(AttributeError, TypeError):
                         self.named(owner, name, member.__get__(owner))
                 # Most are functions of whose owner another method was read.
                 elif (id(member), id(owner)) not in self._seen:
                     self.named(base, name, member, owner=owner)
-            self._kernels_among(_class_dict(base))
+            if by_unknown:
+                self._kernels_among(members)
+
+    def _own_bases(self, cls: type[Any]) -> list[type[Any]]:
+        """A class and its bases, without foreign ones; asked for at every method that is read."""
+        if id(cls) not in self._bases:
+            own = [base for base in mro(cls) if base is not object and not is_foreign(base)]
+            self._bases[id(cls)] = cls, own
+        return self._bases[id(cls)][1]
 
 
 class Mentions(NamedTuple):
@@ -395,7 +413,7 @@ def _class_of(fn: types.FunctionType) -> Any:
     cls = fn.__globals__.get(fn.__qualname__.rpartition(".")[0])
     if not issubclass(type(cls), type):
         return None
-    stored = _class_dict(cls).get(fn.__name__)
+    stored = class_dict(cls).get(fn.__name__)
     is_wrapped = type(stored) is staticmethod or type(stored) is classmethod
     return cls if (stored.__func__ if is_wrapped else stored) is fn else None
 
@@ -415,13 +433,13 @@ def place_of(value: Any) -> str:
 
 def class_attribute(cls: type[Any], name: str) -> Any:
     """A class's entry for a name as stored, or ABSENT."""
-    found = (_class_dict(base).get(name, ABSENT) for base in _mro(cls))
+    found = (class_dict(base).get(name, ABSENT) for base in mro(cls))
     return next((value for value in found if value is not ABSENT), ABSENT)
 
 
 # As `type` itself reads them, past any metaclass.
-_mro = type.__dict__["__mro__"].__get__
-_class_dict = type.__dict__["__dict__"].__get__
+mro = type.__dict__["__mro__"].__get__
+class_dict = type.__dict__["__dict__"].__get__
 # What torch calls of an object; Python calls what begins with two underscores.
 CALLED = frozenset({"forward", "backward", "setup_context"})
 _ALL_MODULES = frozenset({"_modules", "children", "modules", "named_children", "named_modules"})
