@@ -261,7 +261,7 @@ ALLOWED = {
     "module": "MLIR that was parsed a line before",
     "Node": "a class of opforge's own",
     "one.memory": "the memory of a tensor that a trace made",
-    "op": "the op that opforge hands out, which gets its methods",
+    "registration.handle": "the op that opforge hands out, which gets its methods",
     "output": "a node of a graph that is opforge's to split",
     "prototype": "a function that was made a line before",
     "self.module": "a graph that is opforge's to split",

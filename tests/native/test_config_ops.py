@@ -82,7 +82,7 @@ def test_a_wheel_gives_what_eager_gives(folder):
     (wheel,) = (folder / "wheelhouse").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
-    stub = (folder / "site" / "configs" / "__init__.pyi").read_text()
+    stub = (folder / "site" / "configs" / "__init__.py").read_text()
     assert "class Shaped(NamedTuple):\n    value: Tensor\n    slope: Tensor\n" in stub
     assert "window__low: float | None, window__high: float | None) -> Shaped:" in stub
     assert f"act: Literal[{Act.TANH.value}, {Act.ABS.value}]" in stub
