@@ -66,13 +66,6 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler, requ
     ]
 
 
-def test_nothing_leaks_or_is_used_after_it_was_freed(by_gcc, has_sanitizers):
-    if not has_sanitizers:
-        pytest.skip("this compiler has no sanitizers")
-    done = subprocess.run([str(by_gcc)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_two_libraries_headers_live_in_one_program(tmp_path):
     for name in ("one", "two"):
         build_archive(hand_made.library(name=name), tmp_path)

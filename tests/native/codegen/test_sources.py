@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.native.artifacts.toolchain import FLAGS, as_unit, compile_library
+from opforge.native.artifacts.toolchain import as_unit, compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
 from support.native import hand_made
@@ -114,16 +114,6 @@ def test_the_sources_compile_without_a_warning(folder, tmp_path, compiler):
     for unit in (*units, *([file] for file in files if file not in own)):
         written = [*flags, "-fPIC", "-c", *as_unit(unit), "-o", "one.o"]
         subprocess.run([command, *written], cwd=tmp_path, check=True)
-
-
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_the_runtime_compiles_as_one_unit(folder, tmp_path, compiler):
-    """None of its files has a name that another one has, so that any of them may be together."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler} here")
-    files = [folder / "src" / "demo" / name for name in RUNTIME]
-    command = [compiler, *FLAGS, "-Werror", "-pedantic", "-c", *as_unit(files)]
-    subprocess.run([*command, "-o", str(tmp_path / "runtime.o")], check=True)
 
 
 def test_the_library_needs_nothing_but_the_c_library(folder):

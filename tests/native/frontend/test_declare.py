@@ -23,7 +23,6 @@ from opforge.native.frontend.declaration import declarations_of
 from opforge.native.frontend.expand import expand
 from opforge.registry import registry
 from support.native.declared import X, configured, declarations, gemm, refusal, silu
-from support.processes import run_python
 
 
 @pytest.mark.parametrize("mode", ["custom_op", "none", "auto"])
@@ -52,26 +51,6 @@ def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declare
     op = make_op(bare, mode="none")
     text = refusal(BadSignature, op, x=X)
     assert text.startswith("OP (HERE), parameter 'x': no type annotation on x, return")
-
-
-def test_a_launching_op_can_be_declared_under_tritons_interpreter():
-    script = """
-import torch, triton, opforge
-from support import launching
-from opforge import native
-from opforge.native.frontend.expand import expand
-
-@opforge.op("opforge_declare::doubled")
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    launching.double[(1,)](x, out, x.numel(), BLOCK=64)
-    return out
-
-native.declare(doubled, x=native.tensor("...", dtype="fp32", ranks=(1, 2)))
-assert opforge.info(doubled).mode == "custom_op"
-print(len(expand(doubled).cases))
-"""
-    assert run_python(script, TRITON_INTERPRET="1").split()[-1] == "2"
 
 
 def test_declaring_does_not_read_the_body(make_op):
