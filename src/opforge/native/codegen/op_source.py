@@ -29,7 +29,6 @@ from ..ir.cases import (
     ScalarValue,
     Step,
     TensorCase,
-    Variant,
 )
 from ..ir.device_attributes import PREFIX, is_attribute
 from ..ir.dtypes import DTYPES
@@ -74,6 +73,10 @@ class _Pool:
         if is_long or any(item.startswith(("{", "OF_CHECK")) for item in items):
             line = "\n".join(["[] = {", *(f"    {item}," for item in items), "};"])
         return self._define(kind, opening, line)
+
+    def table(self, element: str, kind: str, items: Sequence[str]) -> str:
+        """An array behind its length."""
+        return f"{len(items)}, {self.array(element, kind, items)}"
 
     def function(
         self, result: str, kind: str, parameters: str, body: Sequence[str], comment: str = ""
@@ -203,7 +206,7 @@ class _OpSource:
         return "\n".join([head, "typedef struct {", *(members or ["    int none;"]), "} Values;"])
 
     def _operation(self, cases: list[str]) -> str:
-        op, array = self.op, self.pool.array
+        op, array, table = self.op, self.pool.array, self.pool.table
         tensors = [f"{{{quoted(p.name)}, {_flags(p)}}}" for p in self.inputs]
         tensors += [f"{{{quoted(name)}, OF_OUTPUT | OF_OPTIONAL}}" for name in op.outputs]
         choices = []
@@ -220,16 +223,15 @@ class _OpSource:
         # Where the cases of each implementation begin, and where the last one's end.
         whose = [case.implementation for case in op.cases]
         firsts = [str(bisect_left(whose, i)) for i in range(len(served) + 1)]
+        implementations = table("OpforgeImplementation", "implementations", served)
         cells = [
             quoted(self.signature.function),
-            f"{len(served)}, {array('OpforgeImplementation', 'implementations', served)}, "
-            + array("int", "first_cases", firsts),
+            f"{implementations}, {array('int', 'first_cases', firsts)}",
             f"{len(self.inputs)}, {len(op.outputs)}, {array('TensorInfo', 'tensors', tensors)}",
-            f"{len(choices)}, {array('ChoiceInfo', 'choices', choices)}",
-            f"{len(wide)}, {array('Field', 'wide', wide)}",
-            f"{len(asked)}, {array('size_t', 'attribute_offsets', offsets)}, "
-            + array("int", "attributes", asked),
-            f"{len(cases)}, {array('Case', 'cases', cases)}",
+            table("ChoiceInfo", "choices", choices),
+            table("Field", "wide", wide),
+            f"{table('size_t', 'attribute_offsets', offsets)}, {array('int', 'attributes', asked)}",
+            table("Case", "cases", cases),
         ]
         rows = "\n".join(f"    {cell}," for cell in cells)
         return f"static const Operation operation = {{\n{rows}\n}};"
@@ -277,19 +279,16 @@ class _OpSource:
         ]
         checks += [check for bound in case.bounds for check in self._bound_checks(places, bound)]
         fields = [
-            f"{{{quoted(name)}, offsetof(Values, {field}), {int(self._is_float(name))}}}"
-            for name, field in ((name, self.fields[name]) for name in _bound(case, places))
+            f"{{{quoted(n)}, offsetof(Values, {self.fields[n]}), {int(self._is_float(n))}}}"
+            for n in _bound(case, places)
         ]
         rows = [self._path_row(path) for path in case.paths]
         cells = [
             self.pool.array("uint32_t", "keys", keys),
             self._bind(places),
-            str(len(checks)),
-            self.pool.array("Check", "checks", checks),
-            str(len(fields)),
-            self.pool.array("Field", "fields", fields),
-            str(len(rows)),
-            self.pool.array("Path", "paths", rows),
+            self.pool.table("Check", "checks", checks),
+            self.pool.table("Field", "fields", fields),
+            self.pool.table("Path", "paths", rows),
         ]
         return f"{{{quoted(self._case_text(case))},\n     {', '.join(cells)}}}"
 
@@ -352,7 +351,12 @@ class _OpSource:
         rows = [] if path.refused else [self._step(step, buffers) for step in path.steps]
         # A condition that always holds needs no test.
         tested = [g for g in path.guards if not isinstance(g.condition, int) or not g.condition]
-        conditions = [quoted(_condition(guard)) for guard in tested]
+        conditions = [
+            quoted(
+                f"{text(g.condition)} does not hold" + (f" ({g.location})" if g.location else "")
+            )
+            for g in tested
+        ]
         cells = [
             quoted(path.why) if path.refused else "NULL",
             self._guards(tested),
@@ -360,8 +364,7 @@ class _OpSource:
             self._output_keys(path),
             self._layouts(path),
             str(len(workspaces)),
-            str(len(rows)),
-            self.pool.array("Step", "steps", rows),
+            self.pool.table("Step", "steps", rows),
         ]
         return f"{{{', '.join(cells)}}}"
 
@@ -432,33 +435,25 @@ class _OpSource:
         values = [(self.write(size), "") for size in launch.grid]
         for i, argument in enumerate(launch.arguments):
             if isinstance(argument, Pointer):
-                value = self._address(argument, buffers)
+                base = f"at[{buffers[argument.buffer]}]"
+                offset = self.write(argument.offset)
+                value = f"({base} + (uint64_t){offset})" if argument.offset != 0 else base
+                values.append((f"(int64_t){value}", argument.name))
             else:
-                value = self._scalar(launch, i, argument)
-            values.append((value, argument.name))
+                values.append((self._scalar(launch, i, argument), argument.name))
         grid = ", ".join(text(size) for size in launch.grid)
         constants = "".join(f", {name}={value}" for name, value in launch.constants)
         shown = f"{launch.kernel_name}, grid ({grid}){constants}"
         numbers = self._numbers(values, shown)
-        shown_names = [quoted(_shown(argument)) for argument in launch.arguments]
-        names = self.pool.array("char *const", "arguments_of", shown_names)
-        variants = [self._variant(launch, variant) for variant in launch.variants]
+        names = [quoted(_shown(argument)) for argument in launch.arguments]
         cells = [
             quoted(launch.kernel_name),
             quoted(launch.location or launch.kernel_location),
-            str(len(launch.arguments)),
-            names,
-            str(len(variants)),
-            self.pool.array("Variant", "variants", variants),
+            self.pool.table("char *const", "arguments_of", names),
+            self._variants(launch),
         ]
         record = self.pool.array("Launch", "launch", [f"{{{', '.join(cells)}}}"])
         return f"{{OF_LAUNCH, 0, 0, 0, &{record}[0], {numbers}}}"
-
-    def _address(self, argument: Pointer, buffers: Mapping[str, int]) -> str:
-        base = f"at[{buffers[argument.buffer]}]"
-        if argument.offset == 0:
-            return f"(int64_t){base}"
-        return f"(int64_t)({base} + (uint64_t){self.write(argument.offset)})"
 
     def _scalar(self, launch: Launch, index: int, argument: ScalarValue) -> str:
         types = {variant.types[index] for variant in launch.variants} - {ONE}
@@ -469,13 +464,18 @@ class _OpSource:
             raise self._unpassed(launch, argument, f"is a float, but passed as {sorted(types)}")
         return self.write(argument.value)
 
-    def _variant(self, launch: Launch, variant: Variant) -> str:
-        multiples = {*variant.aligned, *variant.divisible}
-        codes = [
-            self._code(launch, argument, type_) + (" | OF_BY_16" if i in multiples else "")
-            for i, (argument, type_) in enumerate(zip(launch.arguments, variant.types, strict=True))
-        ]
-        return f"{{{self.kernels[variant.kernel]}, {self.pool.array('uint8_t', 'types', codes)}}}"
+    def _variants(self, launch: Launch) -> str:
+        rows = []
+        for variant in launch.variants:
+            multiples = {*variant.aligned, *variant.divisible}
+            arguments = zip(launch.arguments, variant.types, strict=True)
+            codes = [
+                self._code(launch, argument, type_) + (" | OF_BY_16" if i in multiples else "")
+                for i, (argument, type_) in enumerate(arguments)
+            ]
+            types = self.pool.array("uint8_t", "types", codes)
+            rows.append(f"{{{self.kernels[variant.kernel]}, {types}}}")
+        return self.pool.table("Variant", "variants", rows)
 
     def _code(self, launch: Launch, argument: Argument, type_: str) -> str:
         if isinstance(argument, Descriptor):
@@ -517,11 +517,6 @@ def _shown(argument: Argument) -> str:
     if isinstance(argument, Pointer) and argument.buffer != argument.name:
         return f"{argument.buffer} ({argument.name} of the kernel)"
     return argument.name
-
-
-def _condition(guard: Guard) -> str:
-    where = f" ({guard.location})" if guard.location else ""
-    return f"{text(guard.condition)} does not hold{where}"
 
 
 def _opening(lines: list[str], *, at: bool = False) -> list[str]:
