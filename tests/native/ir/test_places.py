@@ -17,6 +17,11 @@ from support.native.traced_kernels import block
 def test_folders_of_imports_are_left_out(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     assert short(f"{tmp_path}/lib/ops.py:12") == "lib/ops.py:12"
+    linked = tmp_path / "linked"
+    linked.symlink_to(tmp_path / "real")
+    monkeypatch.syspath_prepend(str(linked))
+    for folder in ("linked", "real"):
+        assert short(f"{tmp_path}/{folder}/mylib/a.py:1") == "mylib/a.py:1"
     package = next(p for p in sys.path if p.endswith("site-packages"))
     assert short(f"{package}/mylib/a.py:1") == "mylib/a.py:1"
 

@@ -63,8 +63,10 @@ def _depth(path: Path) -> int:
 
 def _roots() -> list[Path]:
     """The folders on the import path, deepest first, and the current folder."""
-    found = {Path(entry).resolve() for entry in [*sys.path, "."] if entry}
-    return sorted(found - {Path("/")}, key=lambda p: len(p.parts), reverse=True)
+    entries = [Path(entry) for entry in [*sys.path, "."] if entry]
+    # A file may be known by a path through a link, such as a .venv that several checkouts share.
+    roots = {root for entry in entries for root in (entry.absolute(), entry.resolve())}
+    return sorted(roots - {Path("/")}, key=lambda p: len(p.parts), reverse=True)
 
 
 def shortened(value: Any) -> Any:
