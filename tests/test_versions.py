@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from opforge import versions
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import runtime
 from opforge.versions import OLDEST_TORCH, OLDEST_TRITON
 
 ROOT = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from opforge.native.artifacts.toolchain import as_unit
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import runtime
 from support.archs import SM_80, SM_90, gfx
 from support.native import hand_made, hand_made_layouts
 from support.native.sanitizers import has_sanitizer

@@ -21,7 +21,7 @@ from typing import Any
 import opforge
 
 from ..errors import BadOption
-from ..native.codegen.templates import with_constants
+from ..native.codegen.text import with_constants
 from ..native.ir.interface import Op, SchemaArgument
 from ..native.ir.program import read_kernels
 from ..native.library.manifest_reader import Manifest, reading

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from opforge.native.codegen.expression import Writer, double, integer
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import runtime
 from opforge.native.ir.expr import Expr, Var, evaluate, is_float
 
 INTEGERS = ("a", "b", "c")

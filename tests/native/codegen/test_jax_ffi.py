@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from opforge.native.artifacts.toolchain import compile_library
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import runtime
 from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
 from opforge.native.ir.dtypes import DTYPES
 from support.native import hand_made, hand_made_frameworks, xla_frames

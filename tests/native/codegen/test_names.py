@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from opforge.native.codegen.names import comment, quoted
 from opforge.native.codegen.sources import sources
+from opforge.native.codegen.text import comment, quoted
 from support.native import hand_made
 
 # Each would end a comment: directly, or after the compiler has joined lines and read trigraphs.

@@ -13,7 +13,7 @@ import torch
 
 from opforge.native.artifacts.toolchain import as_unit, compile_library
 from opforge.native.codegen import sources
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import runtime
 from support.native import hand_made
 from support.standin.library import write
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from opforge.native.codegen.names import identifier
-from opforge.native.codegen.templates import runtime
+from opforge.native.codegen.text import identifier, runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
 from opforge.native.library import ctypes_ops

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from opforge.native.ir.device_attributes import ATTRIBUTES
+from opforge.native.ir.abi import ATTRIBUTES
 from support.archs import SM_80, gfx, sm
 from support.native import hand_made
 from support.native.hand_made_calls import SPECIAL, everything, name_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import triton
 
-from opforge.native.codegen.templates import runtime
-from opforge.native.ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES
+from opforge.native.codegen.text import runtime
+from opforge.native.ir.abi import ATTRIBUTES, HIP_ATTRIBUTES
 from support.native import hand_made
 from support.standin.library import write
 

@@ -11,7 +11,7 @@ import torch
 
 from opforge import serving as package
 from opforge.arch import FIRST_ARCH_SPECIFIC
-from opforge.native.ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES
+from opforge.native.ir.abi import ATTRIBUTES, HIP_ATTRIBUTES
 from support.archs import SM_80, gfx
 from support.native.hand_made import cubin, elf
 from support.serving import Tensor

@@ -19,9 +19,8 @@ from ..ir.interface import (
 from ..ir.program import Library
 from ..ir.wording import one_of
 from .expression import double, integer
-from .names import packed, part, quoted
 from .signature import CSignature
-from .templates import fill, runtime, with_constants
+from .text import fill, packed, part, quoted, runtime, with_constants
 
 _WIDTH = 96
 _REAL = {"float", "double"}

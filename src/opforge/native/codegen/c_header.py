@@ -11,9 +11,8 @@ from ..ir.case_text import source, tensor_text
 from ..ir.cases import chosen
 from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
 from ..ir.program import Library
-from .names import comment, macro
 from .signature import CSignature, Kind, enums
-from .templates import fill
+from .text import comment, fill, macro
 
 _FORCED = (
     "The same with a given implementation, where the call above uses the first that covers it. "

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, ScalarParam, TensorParam
 from ..ir.program import Library
-from .names import comment, distinct, is_global, macro, packed, quoted
 from .signature import CSignature, enums
-from .templates import fill
+from .text import comment, distinct, fill, is_global, macro, packed, quoted
 
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100

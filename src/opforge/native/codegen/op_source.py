@@ -14,6 +14,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from ...errors import BadOption
+from ..ir.abi import PREFIX, is_attribute
 from ..ir.case_text import guards, source
 from ..ir.cases import (
     ONE,
@@ -30,13 +31,12 @@ from ..ir.cases import (
     Step,
     TensorCase,
 )
-from ..ir.device_attributes import PREFIX, is_attribute
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Expr, Var, addressed, is_float, text, text_of_all, variables
 from ..ir.interface import ScalarParam, TensorParam
 from .expression import Writer, integer
-from .names import comment, distinct, quoted
 from .signature import CSignature, Kind
+from .text import comment, distinct, quoted
 
 _NUMBERS = "const void *values, const uint64_t *at, int64_t *n, int *overflow"
 _TYPES = {

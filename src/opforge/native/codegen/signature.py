@@ -10,8 +10,7 @@ from ...errors import BadOption
 from ..ir.abi import ABI
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
-from .names import distinct, identifier, kept, macro, packed, part
-from .templates import runtime
+from .text import distinct, identifier, kept, macro, packed, part, runtime
 
 Kind = Literal["call", "outputs", "workspace"]
 # Of each kind of function, how its name ends and what it takes last.

@@ -11,19 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from ...arch import FIRST_ARCH_SPECIFIC, Arch
-from ..ir.abi import ABI, MANIFEST_FORMAT
+from ..ir.abi import ABI, ATTRIBUTES, HIP_ATTRIBUTES, MANIFEST_FORMAT, OWN
 from ..ir.case_text import guards
 from ..ir.cases import CASE, Allocate, Argument, Descriptor, Launch
-from ..ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES, OWN
 from ..ir.interface import OP, Op, TensorParam
 from ..ir.program import IMAGE, KERNEL, Image, Kernel, Library, TensorMap
 from .bindings import adapter_source, jax_module, jax_source, tvm_ffi_source
 from .c_header import header, summary
 from .cpp_header import cplusplus_header, dispatch
-from .names import comment, part, quoted
 from .op_source import operation_source
 from .signature import CSignature, check_names, shared_names
-from .templates import fill, runtime
+from .text import comment, fill, part, quoted, runtime
 
 # Of the manifest's lines.
 _WIDTH = 110

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...arch import HIP, Arch
+from .abi import ARCH, VENDOR
 from .cases import Bound, Case, Path
-from .device_attributes import ARCH, VENDOR
 from .expr import text_of_all
 from .interface import ChoiceParam, Implementation, Op, Param, TensorParam
 

@@ -21,9 +21,9 @@ from ...errors import BadDeclaration, OpforgeError, UnsupportedBody, WrongResult
 from ...notebook import counted
 from ...registry import Entry
 from ..frontend.expand import Declared
+from ..ir.abi import VENDOR, is_attribute
 from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
-from ..ir.device_attributes import VENDOR, is_attribute
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, text_of_all, variables
 from ..ir.interface import Param, ScalarParam

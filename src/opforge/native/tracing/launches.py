@@ -22,8 +22,8 @@ from ...errors import UnsupportedBody
 from ...tuning.choose import Choice, choose
 from ...tuning.table import TuningTable, load
 from ...tuning.use import table_in_use
+from ..ir.abi import MAJOR
 from ..ir.cases import ONE, Argument, Descriptor, Launch, Pointer, ScalarValue, Variant
-from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, is_float, is_stride, variables
 from ..ir.kernel_request import Request

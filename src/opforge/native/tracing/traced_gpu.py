@@ -10,8 +10,8 @@ from ... import _compat
 from ...arch import CUDA, Arch
 from ...errors import UnsupportedBody
 from ...gpu_target import gpu_of
+from ..ir.abi import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
 from ..ir.cases import Guard
-from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
 from ..ir.expr import Expr, Number, Term, Var, evaluate, variables
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols

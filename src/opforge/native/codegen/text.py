@@ -1,9 +1,11 @@
-"""C identifiers for what Python named."""
+"""What generated files are made of: identifiers, literals, comments, and templates to fill."""
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
+from importlib import resources
 
 # Of C99 to C23 and C++17.
 _WORDS = frozenset(
@@ -159,3 +161,29 @@ _GLOBAL = re.compile(r"\w+_t|(pthread|sched|clock|timer|sem|posix)_\w+")
 def is_global(name: str) -> bool:
     """Whether C++ knows something of that name outside of every namespace."""
     return name in _NAMES or _GLOBAL.fullmatch(name) is not None
+
+
+# What is the same in every library.
+
+_NATIVE = resources.files(__package__.rpartition(".")[0])
+
+
+def fill(template: str, /, **values: object) -> str:
+    """The template `templates/TEMPLATE.in` with its placeholders filled."""
+    text = _NATIVE.joinpath("templates", f"{template}.in").read_text(encoding="utf-8")
+    return string.Template(text).substitute({k: str(v) for k, v in values.items()})
+
+
+def with_constants(module: str, **values: str) -> str:
+    """A module's text with the constants at its top, `LIBRARY = "mylib"`, as given."""
+    for name, value in values.items():
+        before = next(line for line in module.splitlines() if line.startswith(f"{name} = "))
+        module = module.replace(before, f'{name} = "{value}"', 1)
+    return module
+
+
+def runtime(folder: str = "") -> dict[str, str]:
+    """The files of `runtime/FOLDER`, by name, as they are."""
+    found = _NATIVE.joinpath("runtime", folder).iterdir()
+    files = {f.name: f for f in found if f.name.endswith((".c", ".h", ".hpp", ".py"))}
+    return {name: files[name].read_text(encoding="utf-8") for name in sorted(files)}
