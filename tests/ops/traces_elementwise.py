@@ -15,25 +15,6 @@ DTYPES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["add", "mul"])
-def test_the_compiler_sees_through_add_and_mul(tree, name):
-    info = opforge.info(tree[name])
-    assert info.mode == "triton_op"
-    assert {k.name for k in info.kernels} == {"line_kernel", "tiles_kernel"}
-    assert not info.unresolved
-
-
-def test_the_compiler_sees_through_rotary(tree):
-    info = opforge.info(tree["rotary"])
-    assert info.mode == "triton_op"
-    assert [k.name for k in info.kernels] == ["rotary_kernel"]
-    assert not info.unresolved
-    assert info.schema == (
-        "ops::rotary(Tensor(a0!) q, Tensor(a1!) k, Tensor cos, Tensor sin, "
-        "Tensor? positions=None, bool interleaved=False) -> ()"
-    )
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compact_tensors_are_one_line(tree, dtype):
     x = numbers((3, 5, 7), dtype)

@@ -57,25 +57,6 @@ def test_sizes_of_1_are_repeated_by_strides_of_0(broadcasting, given, shapes, sh
     assert given == [steps]
 
 
-@pytest.mark.parametrize(("x", "y"), [((1, 3), (0, 3)), ((0, 1), (1, 3)), ((0, 3), ())])
-def test_a_size_of_1_may_be_repeated_zero_times(broadcasting, x, y):
-    (out,) = broadcasting.run("blend", torch.ones(x), torch.ones(y), None)
-    assert out.shape == (0, 3)
-
-
-def test_the_strides_of_the_caller_are_kept_where_nothing_is_repeated(broadcasting, given):
-    broadcasting.run("blend", torch.ones(3, 2).t(), torch.ones(2, 6)[:, ::2], None)
-    assert given == [[1, 2, 6, 2]]
-
-
-def test_an_optional_tensor_takes_part_where_it_is_there(broadcasting, given):
-    x, y, z = torch.ones(1), torch.ones(2, 1), torch.ones(2, 3)
-    (out,) = broadcasting.run("blend", x, y, z)
-    assert out.shape == (2, 3)
-    # x keeps its own stride in a dimension that is not repeated.
-    assert given == [[0, 0, 1, 0, 3, 1]]
-
-
 @pytest.mark.parametrize(
     ("x", "y", "z", "said"),
     [

@@ -1,9 +1,7 @@
 """Contexts, streams, images and threads, and a driver that fails at any call."""
 
-import ctypes
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -12,7 +10,7 @@ import torch
 from opforge.native.ir.abi import ATTRIBUTES
 from support.archs import SM_80, gfx, sm
 from support.native import hand_made
-from support.native.hand_made_calls import SPECIAL, everything, name_of
+from support.native.hand_made_calls import SPECIAL, everything
 from support.standin.driver import (
     AMD,
     MAJOR,
@@ -542,126 +540,6 @@ def test_a_call_that_would_write_nothing_is_refused(make, standin):
     filled.unload()
 
 
-def calls_of(library, standin, call):
-    """The driver calls of a first call, when nothing is loaded yet."""
-    library.unload()
-    standin.forget_calls()
-    call()
-    made = standin.calls
-    library.unload()
-    return made
-
-
-def fail_each(library, standin, call, prefix):
-    """Every call fails in turn: a status, a text, nothing leaked, and the next call works."""
-    names = calls_of(library, standin, call)
-    for i, name in enumerate(names):
-        before = standin.alive
-        standin.forget_calls()
-        standin.launches.clear()
-        standin.fail(i + 1, 719)
-        found = refusal(call)
-        assert standin.calls[i] == name
-        assert found.status == "CUDA_ERROR"
-        public, error = name.removesuffix("_v2"), standin.vendor.errors[719]
-        assert found.text.startswith(f"{prefix}: {public}: {error} (719): "), name
-        assert standin.last_error == 0
-        assert standin.alive["allocations"] == 0
-        assert standin.depth == 0
-        standin.fail(0)
-        call()
-        assert standin.alive["allocations"] == 0
-        library.unload()
-        assert standin.alive == before
-    return names
-
-
-def test_each_driver_call_fails_in_turn(library, standin):
-    stream = standin.stream()
-
-    def call():
-        arguments = [*everything(), torch.empty(3, 8), torch.empty(3, dtype=torch.float64)]
-        library.call("everything", *arguments, stream=stream)
-
-    names = fail_each(library, standin, call, "demo_everything")
-    shared = (
-        "cuModuleLoadData", "cuModuleGetFunction", "cuMemAllocAsync", "cuMemsetD32Async",
-        "cuMemsetD2D32Async", "cuLaunchKernel", "cuMemFreeAsync", "cuStreamGetCtx",
-    )  # fmt: skip
-    own = {
-        NVIDIA: {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"},
-        AMD: {"hipGetDevice", "hipGetDevicePropertiesR0600"},
-    }
-    assert {*map(standin.vendor.call, shared), *own[standin.vendor]} <= set(names)
-
-
-@on_amd
-def test_each_driver_call_fails_in_turn_while_another_device_is_current(library, standin):
-    standin.reset(devices=2)
-    standin.set_current(1)
-
-    def call():
-        library.call("add", *(OpforgeTensor.of(torch.zeros(4), 0) for _ in range(3)))
-        standin.set_current(1)
-
-    names = calls_of(library, standin, call)
-    assert names.count("hipSetDevice") == 2
-    for i, name in enumerate(names):
-        standin.set_current(1)
-        standin.fail(i + 1, 719)
-        assert refusal(call).text.startswith(f"demo_add: {name}: hipErrorLaunchFailure (719): ")
-        standin.fail(0)
-        library.unload()
-    standin.set_current(-1)
-
-
-@pytest.mark.parametrize("what", ["shared", "cluster16", "scratch"])
-def test_each_driver_call_of_a_special_launch_fails_in_turn(library, standin, what):
-    x = torch.zeros(4)
-    fail_each(library, standin, lambda: library.call("special", x, SPECIAL[what]), "demo_special")
-
-
-def test_each_driver_call_of_a_load_fails_in_turn(library, standin):
-    names = calls_of(library, standin, library.load)
-    for i in range(0, len(names), 5):
-        standin.fail(i + 1, 719)
-        found = refusal(library.load)
-        assert found.text.startswith(f"demo_load: {standin.vendor.call('cu')}")
-        standin.fail(0)
-        library.load()
-        library.unload()
-        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
-
-
-def test_an_unload_that_fails_can_be_repeated(library, standin):
-    library.load()
-    standin.forget_calls()
-    library.unload()
-    names = standin.calls
-    for i in range(0, len(names), 3):
-        library.load()
-        standin.fail(i + 1, 719)
-        found = refusal(library.unload)
-        assert found.text.startswith(f"demo_unload: {standin.vendor.call('cu')}")
-        library.unload()
-        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
-
-
-def test_a_module_that_is_not_unloaded_after_a_failure_is_kept(library, standin):
-    names = calls_of(library, standin, lambda: add(library))
-    function = standin.vendor.call("cuModuleGetFunction")
-    for again in (lambda: None, lambda: add(library)):
-        # The module is loaded by then, and giving it back fails like everything else.
-        standin.fail_from(names.index(function) + 1, 719)
-        assert refusal(add, library).text.startswith(f"demo_add: {function}: ")
-        standin.fail(0)
-        assert standin.alive["modules"] == 1
-        again()
-        assert standin.alive["modules"] == 1
-        library.unload()
-        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
-
-
 def test_a_driver_out_of_memory_has_its_own_status(library, standin):
     allocate = standin.vendor.call("cuMemAllocAsync")
     standin.fail(1, 2, allocate)
@@ -682,49 +560,6 @@ def test_a_failed_launch_names_the_kernel(library, standin):
         f"demo_add: {launch}: {standin.vendor.errors[1]} (1): invalid argument "
         "(add_kernel, ops.py:13)"
     )
-
-
-def test_eight_threads_call_on_two_devices_at_once(library, standin):
-    standin.reset(devices=2)
-    library.unload()
-    start = threading.Barrier(8)
-    problems = []
-
-    def execute(launched):
-        size = launched.read(3, ctypes.c_int32)
-        addresses = [launched.read(i, ctypes.c_uint64) for i in range(3)]
-        x, y, out = ((ctypes.c_float * size).from_address(a) for a in addresses)
-        for i in range(size):
-            out[i] = x[i] + y[i]
-
-    standin.execute = execute
-
-    def work(number):
-        device = number % 2
-        stream = standin.stream(device)
-        start.wait()
-        for i in range(20):
-            size = 1 + (number * 7 + i) % 40
-            x, y = torch.randn(size), torch.randn(size)
-            (out,) = library.run("add", x, y, device=device, stream=stream)
-            if not torch.equal(out, x + y):
-                problems.append((number, i))
-            found = refusal(library.call, "add", x, y, torch.zeros(size + 1), device=device)
-            if f"out: is fp32 [{size + 1}]" not in found.text:
-                problems.append(found.text)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert standin.errors == []
-    kernels = {(launched.device, name_of(launched)) for launched in standin.launches}
-    # Each was loaded once, whichever thread came first.
-    assert standin.calls.count(standin.vendor.call("cuModuleLoadData")) == len(kernels)
-    opened = "cuDevicePrimaryCtxRetain" if standin.vendor is NVIDIA else "hipDeviceGet"
-    assert standin.calls.count(opened) == 2
 
 
 @on_nvidia

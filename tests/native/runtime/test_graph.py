@@ -1,7 +1,6 @@
 """Paths of several launches: from the 17th call on a stream on, one launch of a CUDA graph."""
 
 import ctypes
-import threading
 
 import pytest
 
@@ -177,26 +176,3 @@ def test_a_graph_that_is_not_destroyed_is_destroyed_by_the_next_unload(call, sta
             library.unload()
     library.unload()
     assert standin.graphs == 0
-
-
-def test_threads_on_one_stream_launch_what_they_were_given(library, standin):
-    seen, lock = [], threading.Lock()
-
-    def execute(launched):
-        if launched.function == "first_kernel":
-            with lock:
-                seen.append((launched.grid[0], launched.read(4 + 6, ctypes.c_int32)))
-
-    standin.execute = execute
-
-    def work(number):
-        for _ in range(100):
-            library.run("everything", *everything(rows=number + 10, s_i32=number))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(-2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(set(seen)) == [(number + 10, number) for number in range(-2, 3)]
-    assert len(seen) == 500

@@ -1,7 +1,6 @@
 """What reaches the driver: arguments of every type, grids, memory, attributes."""
 
 import ctypes
-import struct
 import threading
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from support.native import hand_made
 from support.native.hand_made_calls import (
     SPECIAL,
-    VALUES,
     aligned_offset,
     everything,
     fresh,
@@ -18,33 +16,6 @@ from support.native.hand_made_calls import (
 )
 from support.standin.driver import NVIDIA
 from support.standin.library import OpforgeTensor, Refused, numbers
-
-
-def read_scalars(launched):
-    """The bytes of each argument, by type."""
-    codes = {
-        "fp16": "<e", "bf16": "<H", "fp32": "<f", "fp64": "<d", "i8": "<b", "i16": "<h",
-        "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "i1": "<B",
-    }  # fmt: skip
-    found = {}
-    for i, (dtype, code) in enumerate(codes.items()):
-        size = struct.calcsize(code)
-        raw = launched.read(4 + i, ctypes.c_uint64).to_bytes(8, "little")[:size]
-        found[dtype] = struct.unpack(code, raw)[0]
-    return found
-
-
-def test_every_scalar_reaches_the_kernel_in_its_own_type(library, standin):
-    seen = []
-    standin.execute = lambda launched: seen.append(
-        read_scalars(launched) if launched.function == "first_kernel" else None
-    )
-    library.run("everything", *everything())
-    found = seen[0]
-    assert found.pop("bf16") == 0x3EAB  # 1/3 to nearest; cut off, it would be 0x3EAA
-    assert found.pop("fp16") == torch.tensor(1 / 3, dtype=torch.float16).item()
-    assert found.pop("fp32") == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert found == {t: VALUES[t] for t in found}
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -66,36 +37,9 @@ def test_half_precision_is_rounded_to_nearest_even(library, standin, dtype):
 
 def test_nan_stays_nan_in_half_precision(library, standin):
     seen = []
-    standin.execute = lambda launched: seen.append(read_scalars(launched)["fp16"])
+    standin.execute = lambda launched: seen.append(launched.read(4, ctypes.c_uint16))
     library.run("everything", *everything(mode=1, s_fp16=float("nan")))
-    assert seen[0] != seen[0]
-
-
-def test_workspace_is_filled_offset_and_freed(library, standin):
-    seen = {}
-
-    def execute(launched):
-        address = launched.read(2 if launched.function == "first_kernel" else 0, ctypes.c_uint64)
-        seen[launched.function] = address
-        seen["values"] = list((ctypes.c_uint64 * 3).from_address(address))
-        assert standin.alive["allocations"] == 1
-
-    standin.execute = execute
-    arguments = everything()
-    library.run("everything", *arguments)
-    assert seen["values"] == [0x3FF0_0000_0000_0001] * 3
-    assert seen["first_kernel"] == seen["second_kernel"]
-    assert seen["first_kernel"] % 256 == 16
-    assert torch.equal(arguments[2], torch.ones(3))
-    assert standin.alive["allocations"] == 0
-
-
-def test_grids_come_from_sizes_and_from_the_device(library, standin):
-    standin.set(0, 16, 2)
-    library.run("everything", *everything(rows=5))
-    assert [launched.grid for launched in standin.launches] == [(2, 1, 1), (1, 5, 2)]
-    # Four warps, of 32 threads, or of 64.
-    assert standin.launches[0].block == (128 if standin.vendor is NVIDIA else 256, 1, 1)
+    assert torch.tensor(seen, dtype=torch.uint16).view(torch.float16).isnan().all()
 
 
 def test_an_output_may_be_missing_by_choice(library, standin):
@@ -114,13 +58,6 @@ def test_a_present_output_cannot_be_left_out(library):
         library.call("everything", *everything(), torch.empty(3, 8), None)
 
 
-def test_an_optional_tensor_may_be_null(library, standin):
-    arguments = everything(bias=False)
-    library.run("everything", *arguments)
-    # That path passes x to the kernel instead.
-    assert [launched.function for launched in standin.launches] == ["first_kernel", "second_kernel"]
-
-
 @pytest.mark.parametrize(
     ("m", "n", "variant"),
     [(4, 4, "aligned"), (1, 16, "aligned"), (1, 15, "plain"), (3, 5, "plain")],
@@ -130,28 +67,6 @@ def test_divisible_sizes_take_the_specialized_kernel(library, standin, m, n, var
     x = memory[:0].set_(memory.untyped_storage(), aligned_offset(memory), (m, n))
     library.call("add", x, torch.zeros_like(x).clone(), fresh((m, n)))
     assert name_of(standin.launches[0]) == f"add_fp32_{variant}"
-
-
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_an_unaligned_pointer_takes_the_plain_kernel(library, standin, which):
-    tensors = [fresh((16,), shift=int(i == which)) for i in range(3)]
-    library.call("add", *tensors)
-    assert name_of(standin.launches[0]) == "add_fp32_plain"
-
-
-def test_byte_offset_counts_before_alignment_is_judged(library, standin):
-    x, y, out = (OpforgeTensor.of(fresh((20,))) for _ in range(3))
-    for tensor in (x, y, out):
-        tensor.shape[0] = 16
-    library.call("add", x, y, out)
-    x.byte_offset = 4
-    library.call("add", x, y, out)
-    x.byte_offset = 16
-    library.call("add", x, y, out)
-    assert [name_of(launched).split("_")[-1] for launched in standin.launches] == [
-        "aligned", "plain", "aligned",
-    ]  # fmt: skip
-    assert standin.launches[2]._parameters is not None
 
 
 def test_a_size_beyond_32_bits_takes_the_wide_kernel(library, standin):
@@ -188,13 +103,6 @@ def test_strides_reach_the_kernel_and_ones_are_compiled_in(library, standin):
     assert standin.launches[0].grid == (1, 1, 1)
 
 
-def test_an_empty_grid_launches_nothing(library, standin):
-    library.run("matmul", torch.empty(0, 6), torch.empty(6, 5))
-    library.run("add", torch.empty(0), torch.empty(0))
-    library.run("add", torch.empty(3, 0), torch.empty(3, 0))
-    assert standin.launches == []
-
-
 def test_shared_memory_beyond_48_kb_is_asked_for_once(library, standin):
     for _ in range(2):
         library.call("special", torch.zeros(4), SPECIAL["shared"])
@@ -211,36 +119,6 @@ def test_clusters_multiply_the_grid(library, standin):
     assert (first.grid, first.cluster) == ((8, 3, 2), 2)
     assert first.spread == (standin.vendor is NVIDIA)
     assert (second.grid, second.cluster) == ((64, 3, 2), 16)
-
-
-def test_cooperative_and_dependent_launches_are_asked_for(library, standin):
-    library.call("special", torch.zeros(4), SPECIAL["cooperative"])
-    library.call("special", torch.zeros(4), SPECIAL["pdl"])
-    first, second = standin.launches
-    assert (first.cooperative, first.programmatic) == (True, False)
-    assert (second.cooperative, second.programmatic) == (False, standin.vendor is NVIDIA)
-
-
-@pytest.mark.parametrize(("what", "slot", "size"), [("scratch", 1, 64), ("profile", 2, 32)])
-def test_scratch_memory_is_there_for_every_program(library, standin, what, slot, size):
-    def execute(launched):
-        address = launched.read(slot, ctypes.c_uint64)
-        assert address % 256 == 0
-        ctypes.memset(address, 0, size * 4 * 3 * 2)
-
-    standin.execute = execute
-    library.call("special", torch.zeros(4), SPECIAL[what])
-    assert len(standin.launches) == 1
-    assert standin.alive["allocations"] == 0
-
-
-def test_scratch_pointers_are_null_where_there_is_none(library, standin):
-    seen = []
-    standin.execute = lambda launched: seen.extend(
-        launched.read(i, ctypes.c_uint64) for i in (4, 5)
-    )
-    library.run("add", torch.zeros(3), torch.zeros(3))
-    assert seen == [0, 0]
 
 
 def test_a_grid_beyond_the_limits_is_refused(library, standin):

@@ -1,7 +1,6 @@
 """Outputs whose strides callers choose: bound in a call, and the body's own where none is given."""
 
 import ctypes
-import itertools
 import subprocess
 from dataclasses import replace
 
@@ -11,8 +10,8 @@ import torch
 from support.native import hand_made
 from support.native.cpp_programs import build_archive, build_program
 from support.native.hand_made import Output
-from support.native.hand_made_layouts import M, N, cube, either, turned
-from support.standin.library import OpforgeTensor, Refused, numbers
+from support.native.hand_made_layouts import M, N, either, turned
+from support.standin.library import Refused
 
 
 @pytest.fixture
@@ -76,46 +75,6 @@ def test_only_the_strides_are_free(ops):
         with pytest.raises(Refused) as refused:
             ops.call("turned", x, out)
         assert said in refused.value.text
-
-
-def memory_of(sizes, strides):
-    places = itertools.product(*map(range, sizes))
-    return [sum(i * s for i, s in zip(place, strides, strict=True)) for place in places]
-
-
-def output(strides):
-    made = OpforgeTensor.of(torch.empty(256))
-    made.ndim, made.shape, made.strides = 2, numbers([4, 3]), numbers(strides)
-    return made
-
-
-def test_elements_of_an_output_may_not_share_memory(ops, launched):
-    x = torch.empty(3, 4)
-    places = {s: memory_of((4, 3), s) for s in itertools.product(range(13), repeat=2)}
-    refused = [strides for strides, at in places.items() if len(set(at)) < len(at)]
-    for strides in places.keys() - set(refused):
-        ops.call("turned", x, output(strides))
-    for strides in refused:
-        with pytest.raises(Refused) as error:
-            ops.call("turned", x, output(strides))
-        said = f"shape [4, 3] with strides {[*strides]} overlaps itself but is written to"
-        assert error.value.text == f"demo_turned: out: {said}"
-    assert {(2, 1), (1, 2), (0, 1), (1, 1), (4, 6)} <= set(refused)
-    assert not {(3, 1), (1, 4), (3, 2), (7, 2)} & set(refused)
-    assert len(launched) == 13 * 13 - len(refused)
-
-
-def test_three_dimensions_are_judged_by_every_element(make):
-    ops, x = make(hand_made.library(cube())), torch.empty(2, 3, 4)
-    for strides in itertools.product((1, 2, 3, 4, 5, 6, 8, 11, 12), repeat=3):
-        out = OpforgeTensor.of(torch.empty(256))
-        out.ndim, out.shape, out.strides = 3, numbers([2, 3, 4]), numbers(strides)
-        at = memory_of((2, 3, 4), strides)
-        if len(set(at)) == len(at):
-            ops.call("cube", x, out)
-            continue
-        with pytest.raises(Refused, match="overlaps itself but is written to"):
-            ops.call("cube", x, out)
 
 
 def test_an_output_that_is_declared_as_contiguous_leads_to_the_next_case(make, launched):
