@@ -11,7 +11,6 @@ import unittest
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, example, given, settings
-from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 SECONDS = float(os.environ.get("OPFORGE_FUZZ_SECONDS", "0"))
@@ -51,15 +50,3 @@ def attack(*strategies, examples, known=()):
         return attacked
 
     return decorate
-
-
-@st.composite
-def damaged(draw, content):
-    """Bytes as they are, cut short, or with some bytes replaced; mostly as they are."""
-    kind = draw(st.integers(0, 15))
-    if kind > 2:
-        return content
-    place = draw(st.integers(0, len(content)))
-    if kind == 0:
-        return content[:place]
-    return content[:place] + draw(st.binary(min_size=1, max_size=8)) + content[place + kind :]

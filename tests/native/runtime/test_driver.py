@@ -126,16 +126,6 @@ def test_load_leaves_out_what_other_architectures_need(library, standin):
     assert standin.alive["modules"] == len(library.manifest["kernels"]) - 2
 
 
-def test_unload_may_be_called_at_any_time(library, standin):
-    library.unload()
-    library.unload(7)
-    library.unload(-1)
-    library.load()
-    library.unload()
-    assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
-    add(library)
-
-
 @on_nvidia
 @pytest.mark.parametrize(
     ("capability", "image"),
@@ -272,27 +262,6 @@ def test_a_code_object_that_hip_refuses_is_told_in_hips_words(make, standin):
         "CUDA_ERROR",
         "demo_touch: hipModuleLoadData: hipErrorNoBinaryForGpu (209): an error of the stand-in",
     )
-
-
-@on_amd
-@pytest.mark.parametrize(
-    ("said", "error"),
-    [
-        # As msgpack: a text of 24 or 25 characters and a number.
-        (b"\xb8.max_flat_workgroup_size\xcc\x80", "hipErrorInvalidConfiguration (9)"),
-        (b"\xb9.group_segment_fixed_size\xce\x00\x01\x00\x00", "hipErrorInvalidValue (1)"),
-    ],
-)
-def test_what_a_code_object_was_compiled_for_is_held(make, standin, said, error):
-    """Of 128 threads it gets 256, and of 64 KiB it has all for itself."""
-    standin.set(0, SHARED_OPTIN, 65536)
-    program = of_archs(gfx("942"))
-    (kernel,) = program.kernels
-    (image,) = kernel.images
-    limited = replace(image, cubin=hand_made.elf(said + bytes(8), image.arch), shared=1024)
-    program = replace(program, kernels=(replace(kernel, images=(limited,)),))
-    found = refusal(make(program, for_both=False).call, "touch", torch.zeros(1))
-    assert found.text.startswith(f"demo_touch: hipModuleLaunchKernel: {error}: ")
 
 
 @on_amd
