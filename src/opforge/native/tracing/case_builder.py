@@ -42,9 +42,8 @@ from .launches import (
     first_config,
 )
 from .recorder import Buffer, Filled
-from .torch_calls.space import is_dense
 from .tracer import Tracer, Walk, first_values, many_traces, repeated_walk
-from .views import same
+from .views import is_dense, same
 
 Built = TypeVar("Built")
 

@@ -40,9 +40,40 @@ def is_compact(tensor: Traced) -> bool:
     """Whether a tensor is dense for all sizes."""
     expected = compact(tensor.sizes)
     return all(
-        same(stride, want) or (not is_symbolic(size) and size == 1)
+        same(stride, want) or is_one(size)
         for size, stride, want in zip(tensor.sizes, tensor.strides, expected, strict=True)
     )
+
+
+def is_one(size: Any) -> bool:
+    return not is_symbolic(size) and size == 1
+
+
+def same_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def is_same_view(a: Traced, b: Traced) -> bool:
+    return (
+        a.memory is b.memory
+        and a.dtype is b.dtype
+        and same(a.offset, b.offset)
+        and same_all(a.sizes, b.sizes)
+        and same_all(a.strides, b.strides)
+    )
+
+
+def is_dense(x: Traced) -> bool:
+    """Whether a tensor is known to be compact in some order of its dimensions."""
+    left = [d for d, size in enumerate(x.sizes) if not is_one(size)]
+    stride: Any = 1
+    while left:
+        inner = next((d for d in left if same(x.strides[d], stride)), None)
+        if inner is None:
+            return False
+        left.remove(inner)
+        stride *= x.sizes[inner]
+    return True
 
 
 def is_contiguous(symbols: Symbols, tensor: Traced, order: Sequence[int] | None = None) -> bool:

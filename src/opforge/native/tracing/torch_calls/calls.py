@@ -16,10 +16,8 @@ from ....tuning.choose import Choice
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Term, Var, is_float, make
 from ...symbolic.symint import Symbols, is_symbolic, term_of
-from ..views import Views, is_compact, same
-from .fusion import is_same_view
+from ..views import Views, is_compact, is_dense, is_one, is_same_view, same
 from .pointwise import BOOL, DEFAULT, FLOAT, RULES, Rule
-from .space import is_dense, is_one
 from .values import (
     Applied,
     Computed,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...._compat.tracing import Memory, Traced
-from ..views import same
-from .space import is_one
+from ..views import is_one, is_same_view, same, same_all
 from .values import (
     Applied,
     Called,
@@ -71,7 +70,7 @@ def _home(step: Computed, before: Sequence[Any]) -> Group | None:
 
 def _joins(step: Computed, group: Group) -> bool:
     """Whether a step can be in one kernel with a group: each element depends on its like only."""
-    if not _same_all(step.out.sizes, group.steps[0].out.sizes):
+    if not same_all(step.out.sizes, group.steps[0].out.sizes):
         return False
     own = [*_accesses(step)]
     for other in group.steps:
@@ -155,20 +154,6 @@ def _needed(group: Group) -> list[Computed]:
             kept.append(step)
             wanted |= {id(t.memory) for t in loaded(step.value)}
     return kept[::-1]
-
-
-def is_same_view(a: Traced, b: Traced) -> bool:
-    return (
-        a.memory is b.memory
-        and a.dtype is b.dtype
-        and same(a.offset, b.offset)
-        and _same_all(a.sizes, b.sizes)
-        and _same_all(a.strides, b.strides)
-    )
-
-
-def _same_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(map(same, a, b))
 
 
 # An element that is needed in several places is computed in each, so only short values are.

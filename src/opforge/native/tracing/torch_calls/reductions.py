@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from ...._compat.tracing import Traced
-from ..views import compact, same
+from ..views import compact, is_one, same
 from .calls import Call, register
 from .pointwise import BOOLS, FLOATS, INTEGERS, apply, kind_of
-from .space import is_one
 from .values import Load, Number, Scanned, Total, Value, cast
 
 _ATEN = torch.ops.aten

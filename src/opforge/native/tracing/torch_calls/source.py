@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,7 @@ from ...._compat import kernels
 from ...._compat.tracing import Traced
 from ...device import torch_math
 from ...symbolic.symint import is_symbolic, term_of
-from ..views import same
-from .fusion import is_same_view
-from .space import Sizes, Space, order_of
+from ..views import compact, is_one, is_same_view, same
 from .values import (
     NAMES,
     Applied,
@@ -60,6 +58,128 @@ class Written:
     arguments: dict[str, Any]
     grid: tuple[Any, ...]
     options: dict[str, Any]
+
+
+# Index spaces: which dimensions a kernel counts through, and where their elements lie.
+
+
+class Sizes:
+    """The sizes and strides that a kernel takes as arguments."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self._named: dict[Any, str] = {}
+
+    def name(self, size: Any) -> str:
+        """A size as the kernel writes it."""
+        if not is_symbolic(size) and abs(size) < 2**31:
+            return repr(size)
+        term = term_of(size)
+        if term not in self._named:
+            self._named[term] = f"d{len(self._named)}"
+            self.arguments[self._named[term]] = size
+        return self._named[term]
+
+
+class Space:
+    """Some dimensions of tensors, of which those that lie densely in all tensors are one.
+
+    `index` is the kernel's variable for the position in all of them.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[Any],
+        dims: Sequence[int],
+        tensors: Sequence[Traced],
+        apart: set[int],
+        index: str,
+        names: Sizes,
+    ) -> None:
+        self.index, self.names = index, names
+        self._used: set[int] = set()
+        # Each is a run of dimensions, the outermost first.
+        self.runs: list[list[int]] = []
+        for d in dims:
+            if is_one(sizes[d]):
+                continue
+            if self.runs and _is_dense(tensors, self.runs[-1][-1], d, sizes, apart):
+                self.runs[-1].append(d)
+            else:
+                self.runs.append([d])
+        self.sizes = [math.prod(sizes[d] for d in run) for run in self.runs]
+        self.count = math.prod(self.sizes)
+        self._dense = compact(self.sizes)
+
+    def is_dense(self, tensor: Traced) -> bool:
+        return all(map(same, self._strides(tensor), self._dense))
+
+    def _strides(self, tensor: Traced) -> list[Any]:
+        return [tensor.strides[run[-1]] for run in self.runs]
+
+    def offset(self, tensor: Traced) -> list[str]:
+        """Where elements of a tensor lie, as terms of a sum."""
+        if self.runs and self.is_dense(tensor):
+            return [self.index]
+        parts = []
+        strides = self._strides(tensor)
+        for number, stride in enumerate(strides):
+            if not is_symbolic(stride) and stride == 0:
+                continue
+            index = self._index(number)
+            parts.append(
+                index if is_one(stride) else f"{index}.to(tl.int64) * {self.names.name(stride)}"
+            )
+        return parts
+
+    def position(self, dim: int) -> str | None:
+        for number, run in enumerate(self.runs):
+            if dim in run:
+                assert len(run) == 1, "a dimension whose positions are needed stays by itself"
+                return self._index(number)
+        return None
+
+    def _index(self, number: int) -> str:
+        self._used.add(number)
+        return self.index if len(self.runs) == 1 else f"{self.index}{number}"
+
+    def lines(self) -> Iterator[str]:
+        """The position in each run of dimensions that is used."""
+        if len(self.runs) == 1 or not self._used:
+            return
+        rest = self.index
+        for number in reversed(range(min(self._used), len(self.runs))):
+            if number == 0:
+                yield f"{self.index}0 = {rest}"
+                return
+            size = f"alike({self.names.name(self.sizes[number])}, {self.index})"
+            if number in self._used:
+                yield f"{self.index}{number} = {rest} % {size}"
+            if number > min(self._used):
+                yield f"{self.index}r{number} = {rest} // {size}"
+                rest = f"{self.index}r{number}"
+
+
+def order_of(out: Traced) -> Sequence[int]:
+    """A tensor's dimensions from the outermost in memory; as they are, if that is not known."""
+    rank = len(out.sizes)
+    if rank <= _MOST_ORDERED:
+        for order in itertools.permutations(range(rank)):
+            strides = compact([out.sizes[d] for d in order])
+            if all(map(same, [out.strides[d] for d in order], strides)):
+                return order
+    return range(rank)
+
+
+_MOST_ORDERED = 5
+
+
+def _is_dense(
+    tensors: Sequence[Traced], outer: int, inner: int, sizes: Sequence[Any], apart: set[int]
+) -> bool:
+    if {outer, inner} & apart:
+        return False
+    return all(same(t.strides[outer], t.strides[inner] * sizes[inner]) for t in tensors)
 
 
 class Writer:
@@ -158,12 +278,10 @@ class Writer:
 def write_group(group: Group) -> Written:
     """The kernel of pointwise calls."""
     out = group.steps[0].out
-    values = [v for step in group.steps for v in leaves(step.value)]
-    tensors = [step.out for step in group.steps]
-    tensors += [v.tensor for v in values if isinstance(v, (Load, Fetched))]
-    apart = {v.dim for v in values if isinstance(v, Position)}
+    loads, apart = _needs(*(step.value for step in group.steps))
     names = Sizes()
     # Neighbours in memory are written by neighbours.
+    tensors = [*(step.out for step in group.steps), *loads]
     space = Space(out.sizes, order_of(out), tensors, apart, "i", names)
     writer = Writer([space], names)
     for step in group.steps:
@@ -175,6 +293,13 @@ def write_group(group: Group) -> Written:
     grid = (space.count + (BLOCK - 1)) // BLOCK
     options = {**OPTIONS, "enable_reflect_ftz": group.is_small}
     return Written(fn, {**arguments, "BLOCK": BLOCK}, (grid,), options)
+
+
+def _needs(*values: Value) -> tuple[list[Traced], set[int]]:
+    """The tensors that values are loaded from, and the dimensions whose positions they need."""
+    parts = [part for value in values for part in leaves(value)]
+    loads = [part.tensor for part in parts if isinstance(part, (Load, Fetched))]
+    return loads, {part.dim for part in parts if isinstance(part, Position)}
 
 
 def _write_step(writer: Writer, step: Computed, *, stored: bool) -> None:
@@ -331,10 +456,7 @@ class _Reduction:
         self.split = not same(step.parts, 1)
         outs = [_without_parts(out) for out in step.outs] if self.split else list(step.outs)
         spread = [out for out, _ in step.spread]
-        given = (step.value, *step.rest, *(value for _, value in step.spread))
-        values = [one for value in given for one in leaves(value)]
-        loads = [v.tensor for v in values if isinstance(v, (Load, Fetched))]
-        apart = {v.dim for v in values if isinstance(v, Position)}
+        loads, apart = _needs(step.value, *step.rest, *(value for _, value in step.spread))
         self.outs = [_widened(out, len(step.sizes)) for out in outs]
         whole = loads[0] if loads else None
         rank = len(outs[0].sizes) if outs else len(spread[0].sizes) - len(step.sizes)
@@ -349,7 +471,7 @@ class _Reduction:
         shape = _shape(self.rows, self.inner, whole, step.fits)
         if self.split and shape == _ALONG_ROWS:
             shape = _ALONG_PARTS
-        self.by_rows, self.block, self.warps = shape
+        self.shape = shape
 
     def written(self) -> Written:
         step, writer = self.step, self.writer
@@ -360,22 +482,15 @@ class _Reduction:
         body.append(f"{', '.join(totals)} = {_combined(totals, self.kind.combines)}")
         body += self._results() + self._spread()
         head = ["i = positions(n, ROWS)[:, None]", "inside = i < alike(n, i)", *self.rows.lines()]
-        arguments = {**writer.arguments, "n": self.rows.count, "r": self.inner.count}
-        arguments |= self.names.arguments
-        if self.split:
-            head += [
-                "part = tl.program_id(1)",
-                "first = part.to(tl.int64) * each",
-                "last = smallest(first + each, wide(r))",
-            ]
-            arguments["each"] = _rounded_up(-(-self.inner.count // step.parts), self.block)
-        parameters = [*arguments, "ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
-        fn = define(kernel_name(step.calls), parameters, [*head, *body])
-        programs = (self.rows.count + (self.by_rows - 1)) // self.by_rows
-        grid = (programs, step.parts) if self.split else (programs,)
-        constants = {"ROWS": self.by_rows, "BLOCK": self.block}
-        options = {**OPTIONS, "num_warps": self.warps}
-        return Written(fn, {**arguments, **constants}, grid, options)
+        if not self.split:
+            return _of_rows(step, writer, self.shape, [*head, *body])
+        head += [
+            "part = tl.program_id(1)",
+            "first = part.to(tl.int64) * each",
+            "last = smallest(first + each, wide(r))",
+        ]
+        each = _rounded_up(-(-self.inner.count // step.parts), self.shape[1])
+        return _of_rows(step, writer, self.shape, [*head, *body], (step.parts,), each=each)
 
     def _starts(self) -> list[str]:
         return [
@@ -455,10 +570,8 @@ def _start(start: str, dtype: torch.dtype) -> str:
 
 def write_scanned(step: Scanned) -> Written:
     """The kernel of a running sum."""
-    values = list(leaves(step.value))
-    tensors = [step.out, *(v.tensor for v in values if isinstance(v, (Load, Fetched)))]
-    apart = {v.dim for v in values if isinstance(v, Position)}
-    names = Sizes()
+    loads, apart = _needs(step.value)
+    tensors, names = [step.out, *loads], Sizes()
     sizes, rank = step.out.sizes, len(step.out.sizes)
     rows = Space(sizes, range(rank - 1), tensors, apart, "i", names)
     inner = Space(sizes, range(rank - 1, rank), tensors, apart, "j", names)
@@ -480,14 +593,27 @@ def write_scanned(step: Scanned) -> Written:
         "for start in range(0, wide(r), BLOCK):",
         *(f"    {line}" for line in [*block, *inner.lines(), *writer.lines]),
     ]
-    arguments = {**writer.arguments, "n": rows.count, "r": inner.count, **names.arguments}
-    by_rows, count, warps = _shape(rows, inner, step.out, 0)
-    fn = define(
-        kernel_name(step.calls), [*arguments, "ROWS: tl.constexpr", "BLOCK: tl.constexpr"], text
-    )
-    grid = ((rows.count + (by_rows - 1)) // by_rows,)
-    constants = {"ROWS": by_rows, "BLOCK": count}
-    return Written(fn, {**arguments, **constants}, grid, {**OPTIONS, "num_warps": warps})
+    return _of_rows(step, writer, _shape(rows, inner, step.out, 0), text)
+
+
+def _of_rows(
+    step: Reduced | Scanned,
+    writer: Writer,
+    shape: tuple[int, int, int],
+    text: Sequence[str],
+    parts: tuple[Any, ...] = (),
+    **more: Any,
+) -> Written:
+    """A kernel whose programs take some rows each, a block of their elements at a time."""
+    (rows, inner), (by_rows, block, warps) = writer.spaces, shape
+    arguments = {**writer.arguments, "n": rows.count, "r": inner.count}
+    arguments |= {**writer.names.arguments, **more}
+    parameters = [*arguments, "ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
+    fn = define(kernel_name(step.calls), parameters, text)
+    programs = (rows.count + (by_rows - 1)) // by_rows
+    constants = {"ROWS": by_rows, "BLOCK": block}
+    options = {**OPTIONS, "num_warps": warps}
+    return Written(fn, {**arguments, **constants}, (programs, *parts), options)
 
 
 def _combined(totals: Sequence[str], combine: str) -> str:
