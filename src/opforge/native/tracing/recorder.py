@@ -236,7 +236,8 @@ class Recorder:
             torch.Tensor.__array__: self._array,
             torch.Tensor.__len__: self._length,
         }
-        return tracing.tracing(self.answer, functions, self._refuse_sizes)
+        # The last is for functions that torch has in C++ and that take plain numbers for sizes.
+        return tracing.tracing(self.answer, functions, self._offend)
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
@@ -322,10 +323,6 @@ class Recorder:
         except NotConstant as error:
             error.instead = "write x.shape[0] for len(x), which Python wants as a plain number"
             raise
-
-    def _refuse_sizes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """For a function that torch has in C++ and that takes sizes as plain numbers only."""
-        return self._offend(func, args, kwargs)
 
     def _refuse_many(self) -> None:
         """A number that stands in for data may be a loop's, which nobody knows the end of."""

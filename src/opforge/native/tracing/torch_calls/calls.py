@@ -389,10 +389,6 @@ def rounded(number: Any, dtype: torch.dtype) -> Value:
     return Number(dtype, kept)
 
 
-def _clone(call: Call, x: Traced, *, memory_format: Any = None) -> Any:
-    return _to_copy(call, x, memory_format=memory_format)
-
-
 def _to_copy(
     call: Call,
     x: Traced,
@@ -424,14 +420,6 @@ def refuse_elsewhere(device: Any) -> None:
     if found.type != "cuda":
         where = "the CPU" if found.type == "cpu" else str(found)
         raise Inexpressible(f"its result is on {where}; pass device=x.device")
-
-
-def _copy_(call: Call, x: Traced, source: Any, non_blocking: bool = False) -> Traced:
-    return call.copy(x, source)
-
-
-def _fill_(call: Call, x: Traced, value: Any) -> Traced:
-    return call.copy(x, value)
 
 
 def _scalar_tensor(
@@ -541,10 +529,10 @@ def register(calls: Mapping[Any, Callable[..., Any]]) -> None:
 
 
 _CALLS: dict[Any, Callable[..., Any]] = {
-    _ATEN.clone.default: _clone,
+    _ATEN.clone.default: _to_copy,
     _ATEN._to_copy.default: _to_copy,  # noqa: SLF001  # that is its name
-    _ATEN.copy_.default: _copy_,
-    _ATEN.fill_.Tensor: _fill_,
+    _ATEN.copy_.default: lambda call, x, source, _=False: call.copy(x, source),
+    _ATEN.fill_.Tensor: Call.copy,
     _ATEN.scalar_tensor.default: _scalar_tensor,
     _ATEN.arange.default: _arange,
     _ATEN.arange.start: _arange,

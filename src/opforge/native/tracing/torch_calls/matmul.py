@@ -20,10 +20,6 @@ _ATEN = torch.ops.aten
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32}
 
 
-def _mm(call: Call, a: Traced, b: Traced) -> Any:
-    return _product(call, a, b, None, 1.0, 0.0)
-
-
 def _addmm(call: Call, c: Traced, a: Traced, b: Traced, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _product(call, a, b, c, alpha, beta)
 
@@ -151,8 +147,9 @@ FUNCTIONS: dict[Any, Any] = {
     torch.nn.functional.linear: linear,
 }
 register({
-    _ATEN.mm.default: _mm,
-    _ATEN.bmm.default: _mm,
-    _ATEN.addmm.default: _addmm,
-    _ATEN.baddbmm.default: _addmm,
+    **dict.fromkeys((_ATEN.addmm.default, _ATEN.baddbmm.default), _addmm),
+    **dict.fromkeys(
+        (_ATEN.mm.default, _ATEN.bmm.default),
+        lambda call, a, b: _product(call, a, b, None, 1.0, 0.0),
+    ),
 })  # fmt: skip

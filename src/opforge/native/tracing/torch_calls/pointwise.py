@@ -78,16 +78,28 @@ def apply(text: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     return Applied(dtype or args[0].dtype, text, args)
 
 
-def _text(
-    text: str, operands: int = 1, promotion: str = DEFAULT, ints: str = "", **more: Any
-) -> Rule:
-    """A rule that is one expression; `ints` is that for integers."""
+def _by_kind(text: str, *, ints: str = "", bools: str = "") -> Callable[..., Value]:
+    """One expression; `ints` and `bools` are those for integers and bools."""
 
     def make(*values: Value) -> Value:
-        is_integer = not values[0].dtype.is_floating_point
-        return apply(ints if ints and is_integer else text, *values)
+        dtype = values[0].dtype
+        own = bools if dtype is torch.bool else "" if dtype.is_floating_point else ints
+        return apply(own or text, *values)
 
-    return Rule(promotion, operands, make, **more)
+    return make
+
+
+def _text(
+    text: str,
+    operands: int = 1,
+    promotion: str = DEFAULT,
+    *,
+    ints: str = "",
+    bools: str = "",
+    **more: Any,
+) -> Rule:
+    """A rule that is one expression."""
+    return Rule(promotion, operands, _by_kind(text, ints=ints, bools=bools), **more)
 
 
 def _compare(sign: str) -> Rule:
@@ -138,14 +150,6 @@ def _refuse_truth(a: Value, alpha: Any) -> None:
         raise RuntimeError("Boolean alpha only supported for Boolean results")
 
 
-def _rsub(a: Value, b: Value, alpha: Any = 1) -> Value:
-    return _sub(b, a, alpha=alpha)
-
-
-def _mul(a: Value, b: Value) -> Value:
-    return apply("{0} & {1}" if a.dtype is torch.bool else "times({0}, {1})", a, b)
-
-
 def _div(a: Value, b: Value) -> Value:
     if isinstance(b, Number):
         # torch multiplies by the reciprocal of a number.
@@ -159,10 +163,6 @@ def _div_trunc(a: Value, b: Value, *, rounding_mode: str) -> Value:
     wide = number(_single(a), b.number) if isinstance(b, Number) else _single(b)
     rounded = cast(_div(_single(a), wide), a.dtype)
     return cast(apply("truncated({0})", _single(rounded)), a.dtype)
-
-
-def _div_floor(a: Value, b: Value, *, rounding_mode: str) -> Value:
-    return _floor_divide(a, b)
 
 
 def _floor_divide(a: Value, b: Value) -> Value:
@@ -202,30 +202,14 @@ def _where(condition: Value, a: Value, b: Value) -> Value:
     return apply("tl.where({0}, {1}, {2})", condition, a, b, dtype=a.dtype)
 
 
-def _masked_fill(x: Value, mask: Value, value: Value) -> Value:
-    return _where(mask, cast(value, x.dtype), x)
+_maximum = _by_kind("largest({0}, {1})", bools="{0} | {1}")
+_minimum = _by_kind("smallest({0}, {1})", bools="{0} & {1}")
 
 
 def _clamp(x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     if low is not None:
         x = _maximum(x, low)
     return x if high is None else _minimum(x, high)
-
-
-def _maximum(a: Value, b: Value) -> Value:
-    return _both(a, b, "largest({0}, {1})", "{0} | {1}")
-
-
-def _minimum(a: Value, b: Value) -> Value:
-    return _both(a, b, "smallest({0}, {1})", "{0} & {1}")
-
-
-def _both(a: Value, b: Value, text: str, bools: str) -> Value:
-    return apply(bools if a.dtype is torch.bool else text, a, b)
-
-
-def _relu(x: Value) -> Value:
-    return _maximum(x, number(x, 0))
 
 
 def _abs(x: Value) -> Value:
@@ -280,10 +264,6 @@ def _whole(text: str) -> Rule:
     )
 
 
-def _sign(x: Value) -> Value:
-    return x if x.dtype is torch.bool else apply("sign({0})", x)
-
-
 def _bitwise_not(x: Value) -> Value:
     if x.dtype is torch.bool:
         return apply("{0} == 0", x)
@@ -320,11 +300,16 @@ def _plain(value: Any) -> bool:
 RULES: dict[str, Rule] = {
     "add": Rule(DEFAULT, 2, _add),
     "sub": Rule(DEFAULT, 2, _sub, takes=_NUMBERS, refuses_bools=True),
-    "rsub": Rule(DEFAULT, 2, _rsub, takes=_NUMBERS, refuses_bools=True),
-    "mul": Rule(DEFAULT, 2, _mul),
+    "rsub": Rule(
+        DEFAULT, 2, lambda a, b, alpha=1: _sub(b, a, alpha=alpha), takes=_NUMBERS,
+        refuses_bools=True,
+    ),
+    "mul": _text("times({0}, {1})", 2, bools="{0} & {1}"),
     "div": Rule(FLOAT, 2, _div),
     "div_trunc": Rule(DEFAULT, 2, _div_trunc, is_exact=True, takes=_NUMBERS),
-    "div_floor": Rule(DEFAULT, 2, _div_floor, is_exact=True, takes=_NUMBERS),
+    "div_floor": Rule(
+        DEFAULT, 2, lambda a, b, **_: _floor_divide(a, b), is_exact=True, takes=_NUMBERS
+    ),
     "floor_divide": Rule(DEFAULT, 2, _floor_divide, is_exact=True, takes=_NUMBERS),
     "remainder": _text("remainder({0}, {1})", 2, takes=_NUMBERS),
     "fmod": _text("fmod({0}, {1})", 2, ints="{0} % {1}", takes=_NUMBERS),
@@ -354,7 +339,8 @@ RULES: dict[str, Rule] = {
     "isinf": Rule(BOOL, 1, lambda x: _told("is_infinite({0})", x), is_exact=True),
     "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2), checked=(1, 2), takes=_CHOSEN),
     "masked_fill": Rule(
-        DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,), is_compact=True, checked=(2,)
+        DEFAULT, 3, lambda x, mask, value: _where(mask, cast(value, x.dtype), x), is_exact=True,
+        decides=(0,), is_compact=True, checked=(2,),
     ),
     "clamp": Rule(DEFAULT, 3, _clamp, checked=(1, 2), ends=(1, 2), takes=_NUMBERS),
     "clamp_min": Rule(DEFAULT, 2, _maximum, checked=(1,), ends=(1, None), takes=_NUMBERS),
@@ -363,8 +349,8 @@ RULES: dict[str, Rule] = {
     "addcdiv": Rule(FLOAT, 3, _addcdiv),
     "abs": Rule(DEFAULT, 1, _abs),
     "neg": _text("minus({0})"),
-    "sign": Rule(DEFAULT, 1, _sign),
-    "relu": Rule(DEFAULT, 1, _relu, takes=_NUMBERS),
+    "sign": Rule(DEFAULT, 1, lambda x: x if x.dtype is torch.bool else apply("sign({0})", x)),
+    "relu": Rule(DEFAULT, 1, lambda x: _maximum(x, number(x, 0)), takes=_NUMBERS),
     "leaky_relu": Rule(DEFAULT, 1, _leaky_relu, takes=(FLOATS,)),
     "gelu": Rule(DEFAULT, 1, _gelu, takes=(FLOATS,)),
     "silu": _text("silu({0})", takes=(FLOATS,)),

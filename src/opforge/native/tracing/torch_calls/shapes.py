@@ -181,10 +181,6 @@ def _gather(call: Call, x: Traced, dim: int, index: Traced, *, sparse_grad: bool
     return call.store(call.trace.allocate(index.sizes, x.dtype), value)
 
 
-def _embedding(call: Call, weight: Traced, indices: Traced, *_: Any, **__: Any) -> Any:
-    return _taken(call, weight, 0, indices, "in_range")
-
-
 def _index(call: Call, x: Traced, indices: Sequence[Any]) -> Any:
     """`x[:, i]`, with one tensor of positions."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
@@ -206,6 +202,8 @@ register({
     _ATEN.triu.default: _triangle(">="),
     _ATEN.index_select.default: _index_select,
     _ATEN.gather.default: _gather,
-    _ATEN.embedding.default: _embedding,
+    _ATEN.embedding.default: lambda call, weight, at, *_, **__: _taken(
+        call, weight, 0, at, "in_range"
+    ),
     _ATEN.index.Tensor: _index,
 })  # fmt: skip
