@@ -1,5 +1,6 @@
 """torch calls in a body become kernels that compute the same."""
 
+import operator
 import random
 import re
 
@@ -14,7 +15,7 @@ from opforge.errors import BadDeclaration, UnsupportedBody, WrongResult
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
 from support.logs import heard
-from support.native.torch_bodies import Program
+from support.native.torch_bodies import Program, agree
 from support.native.torch_table import (
     BINARY,
     INDEXED,
@@ -110,10 +111,7 @@ def test_a_reduction(name):
 
 @pytest.mark.parametrize("name", MOVED)
 def test_elements_that_move(name):
-    body, x = body_of_one(MOVED[name]), rows("fp32")
-    found, wanted = Program(body, x=native.tensor("a b c", dtype="fp32"))(x), body(x)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-    assert found.stride() == wanted.stride()
+    agree(MOVED[name], rows("fp32"))
 
 
 @pytest.mark.parametrize("name", INDEXED)
@@ -136,11 +134,8 @@ def test_a_position_out_of_range_stops_the_kernel(name, wrong):
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_of_matrices(name):
-    body = body_of_two(PRODUCTS[name])
     x, y = rows("fp32"), rows("fp32", 1).transpose(1, 2).contiguous()[..., :4].contiguous()
-    specs = {"x": native.tensor("b m k", dtype="fp32"), "y": native.tensor("b k n", dtype="fp32")}
-    found, wanted = Program(body, **specs)(x, y), body(x, y)
-    torch.testing.assert_close(found, wanted)
+    agree(PRODUCTS[name], x, y)
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "i32", "fp8e4nv"])
@@ -261,9 +256,7 @@ def test_a_write_in_between_keeps_the_order():
         y.mul_(3)
         return z + y.t()
 
-    found = Program(body, x=native.tensor("m n", dtype="fp32"))
-    x = torch.randn(4, 6)
-    torch.testing.assert_close(found(x), body(x))
+    agree(body, torch.randn(4, 6))
 
 
 def flipped_in_place(x: Tensor) -> Tensor:
@@ -396,21 +389,11 @@ def test_sizes_that_do_not_fit_are_refused_and_the_others_built():
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1)])
 def test_tensors_without_elements(shape):
-    def body(x: Tensor) -> Tensor:
-        return torch.cat([x * 2, x.sum(0, keepdim=True)], 0).mean()
-
-    x = torch.ones(shape)
-    found = Program(body, x=native.tensor("m n", dtype="fp32"))(x)
-    torch.testing.assert_close(found, body(x), equal_nan=True)
+    agree(lambda x: torch.cat([x * 2, x.sum(0, keepdim=True)], 0).mean(), torch.ones(shape))
 
 
 def test_tensors_without_dimensions():
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        return x * y + x.sum()
-
-    specs = {"x": native.tensor("", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
-    x, y = torch.tensor(2.0), torch.arange(3.0)
-    assert torch.equal(Program(body, **specs)(x, y), body(x, y))
+    agree(lambda x, y: x * y + x.sum(), torch.tensor(2.0), torch.arange(3.0))
 
 
 def test_strided_tensors_are_read_and_written_where_they_are():
@@ -522,11 +505,7 @@ INFINITE = torch.tensor(
 
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.logsumexp])
 def test_rows_with_infinities(function):
-    def body(x: Tensor) -> Tensor:
-        return function(x, -1)
-
-    found = Program(body, x=native.tensor("m n", dtype="fp32"))(INFINITE)
-    torch.testing.assert_close(found, body(INFINITE), equal_nan=True)
+    agree(lambda x: function(x, -1), INFINITE)
 
 
 @pytest.mark.parametrize(
@@ -543,9 +522,7 @@ def test_rows_with_infinities(function):
     ],
 )
 def test_numbers_beyond_a_type_wrap_around(dtype, function):
-    body = body_of_one(function)
-    x = torch.tensor([0, 1, 2, 5, 100, -1]).to(getattr(torch, DTYPES[dtype].torch))
-    assert torch.equal(Program(body, x=native.tensor("n", dtype=dtype))(x), body(x))
+    agree(function, torch.tensor([0, 1, 2, 5, 100, -1]).to(getattr(torch, DTYPES[dtype].torch)))
 
 
 @pytest.mark.parametrize(
@@ -559,20 +536,12 @@ def test_numbers_beyond_a_type_wrap_around(dtype, function):
     ],
 )
 def test_dimension_0_of_a_tensor_without_dimensions(function):
-    body, x = body_of_one(function), torch.tensor(2.5)
-    found, wanted = Program(body, x=native.tensor("", dtype="fp32"))(x), body(x)
-    assert (found.shape, found.tolist()) == (wanted.shape, wanted.tolist())
+    agree(function, torch.tensor(2.5))
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 4), (2, 3, 0), (0, 3, 4)])
 def test_a_product_without_elements_is_zero(shape):
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        return x @ y
-
-    dims = "b m k"[-2 * len(shape) + 1 :]
-    specs = {"x": native.tensor(dims, dtype="fp32"), "y": native.tensor("k n", dtype="fp32")}
-    x, y = torch.randn(shape), torch.randn(shape[-1], 5)
-    assert torch.equal(Program(body, **specs)(x, y), body(x, y))
+    agree(operator.matmul, torch.randn(shape), torch.randn(shape[-1], 5))
 
 
 def test_tensors_of_other_sizes_are_not_concatenated():
@@ -605,24 +574,12 @@ def test_an_index_that_is_wider_than_its_tensor_is_refused_and_others_built():
 
 
 def test_a_tensor_full_of_a_size_holds_integers():
-    def body(x: Tensor) -> Tensor:
-        return torch.full((x.shape[0], 3), x.shape[1], device=x.device) + 1
-
-    x = torch.randn(2, 5)
-    found, wanted = Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x)
-    assert found.dtype is wanted.dtype
-    assert torch.equal(found, wanted)
+    agree(lambda x: torch.full((x.shape[0], 3), x.shape[1], device=x.device) + 1, torch.randn(2, 5))
 
 
 def test_an_expanded_operand_leaves_the_order_of_dimensions_to_the_others():
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        return y.expand(x.shape[1], x.shape[0]) + x.t()
-
-    specs = {"x": native.tensor("m n", dtype="fp16"), "y": native.tensor("m", dtype="fp16")}
     x, y = torch.randn(3, 5).half(), torch.randn(3).half()
-    found, wanted = Program(body, **specs)(x, y), body(x, y)
-    assert torch.equal(found, wanted)
-    assert found.stride() == wanted.stride()
+    agree(lambda x, y: y.expand(x.shape[1], x.shape[0]) + x.t(), x, y)
 
 
 def test_a_number_is_assigned_to_a_part():
@@ -632,8 +589,7 @@ def test_a_number_is_assigned_to_a_part():
         y[1] = torch.inf
         return y
 
-    x = torch.randn(3, 4)
-    assert torch.equal(Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x))
+    agree(body, torch.randn(3, 4))
 
 
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.cumsum])

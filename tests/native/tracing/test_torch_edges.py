@@ -8,7 +8,7 @@ from torch.nn import functional
 from opforge import native
 from opforge.errors import UnsupportedBody
 from support.archs import SM_90
-from support.native.torch_bodies import Program
+from support.native.torch_bodies import Program, agree
 from support.native.torch_table import body_of_one, body_of_two
 
 MATRIX = {dtype: native.tensor("3 4", dtype=dtype) for dtype in ("fp32", "i64", "u8", "i1")}
@@ -53,17 +53,12 @@ def test_dtypes_and_numbers_that_a_call_does_not_take(function, dtype, said):
 @pytest.mark.parametrize("shape", ["", "n"])
 @pytest.mark.parametrize("name", ["gather", "index_select"])
 def test_the_element_of_a_tensor_without_dimensions_is_taken(name, shape):
-    body = body_of_two(lambda x, i: getattr(x, name)(0, i))
-    x, at = torch.tensor(2.5), torch.zeros([1] * len(shape), dtype=torch.int64)
-    specs = {"x": native.tensor("", dtype="fp32"), "y": native.tensor(shape, dtype="i64")}
-    found, wanted = Program(body, **specs)(x, at), body(x, at)
-    assert (found.shape, found.tolist()) == (wanted.shape, wanted.tolist())
+    at = torch.zeros([1] * len(shape), dtype=torch.int64)
+    agree(lambda x, i: getattr(x, name)(0, i), torch.tensor(2.5), at)
 
 
 def test_a_strided_tensor_is_rolled_as_if_it_were_flat():
-    body, x = body_of_one(lambda x: x.roll(5)), torch.randn(6, 4).t()
-    program = Program(body, x=native.tensor("m n", dtype="fp32", layout="strided"))
-    assert torch.equal(program(x), body(x))
+    agree(lambda x: x.roll(5), torch.randn(6, 4).t(), layout="strided")
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("i64", 1.5), ("i1", 2)])
@@ -121,10 +116,8 @@ def test_a_tensor_may_be_changed_by_a_part_of_it_that_is_all_of_it():
 
 @pytest.mark.parametrize("alpha", [0, 2])
 def test_bools_are_added_with_alpha(alpha):
-    body = body_of_two(lambda x, y: torch.add(x, y, alpha=alpha))
     x, y = torch.tensor([True, False, False]), torch.tensor([False, True, False])
-    n = native.tensor("n", dtype="bool")
-    assert torch.equal(Program(body, x=n, y=n)(x, y), body(x, y))
+    agree(lambda x, y: torch.add(x, y, alpha=alpha), x, y)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +171,7 @@ def test_integers_are_shifted_beyond_their_bits(shift, dtype):
     x = torch.tensor([200, 127, 1, 200, 127, 1], dtype=torch.uint8)
     by = torch.tensor([7, 7, 7, 8, 120, 0], dtype=torch.uint8)
     x, by = (x, by) if dtype == "u8" else (x.view(torch.int8), by.view(torch.int8))
-    n = native.tensor("n", dtype=dtype)
-    body = body_of_two(shift)
-    assert torch.equal(Program(body, x=n, y=n)(x, by), body(x, by))
+    agree(shift, x, by)
 
 
 @pytest.mark.parametrize(("name", "of_bits"), [("sum", "either"), ("prod", "both")])

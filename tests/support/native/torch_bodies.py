@@ -11,6 +11,7 @@ import textwrap
 
 import torch
 
+from opforge import native
 from opforge._compat import kernels
 from opforge.native.ir.cases import Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
@@ -20,7 +21,8 @@ from opforge.native.tracing.launches import first_config
 from opforge.native.tracing.traced_gpu import values as device_values
 from support.archs import GFX942, SM_90
 from support.native.interpreted_kernels import from_text, launch
-from support.native.traced_oracle import Body, paths_for
+from support.native.torch_table import body_of_one, body_of_two
+from support.native.traced_oracle import Body, dtype_name, paths_for
 
 
 @functools.cache
@@ -109,6 +111,22 @@ class Program:
                 request.fn[grid](**passed, **dict(request.options))
             else:
                 launch(interpreted(request.fn), grid, passed)
+
+
+def agree(function, *tensors, layout="contiguous"):
+    """A library computes what torch does, of the same type, shape and strides.
+
+    Sizes that are equal are declared as one, those of 0 and 1, too.
+    """
+    body = (body_of_one if len(tensors) == 1 else body_of_two)(function)
+    specs = {
+        name: native.tensor(
+            " ".join(f"d{size}" for size in tensor.shape), dtype=dtype_name(tensor), layout=layout
+        )
+        for name, tensor in zip("xy", tensors, strict=False)
+    }
+    found, wanted = Program(body, **specs)(*tensors), body(*tensors)
+    torch.testing.assert_close(found, wanted, equal_nan=True, check_stride=wanted.numel() > 1)
 
 
 def _fits(tensor, real, values):
