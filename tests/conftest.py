@@ -56,21 +56,6 @@ LONG = (
 )  # fmt: skip
 
 
-# Folders whose files share what one worker builds for them.
-SHARING = tuple(
-    f"tests/{name}/" for name in ("aoti_package", "fuzz", "loading", "report", "shipping")
-)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    if config.getoption("dist") != "loadfile":
-        return None
-    from support.scheduling import Scheduling  # noqa: PLC0415
-
-    return Scheduling(config, log, SHARING)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     # Workers are forks of one process, which imports torch and its compiler for 4 s.
