@@ -68,24 +68,3 @@ registry.backends["experimental"].implementation = experiment
 def scale(x):
     double_kernel[(1,)](x)
     return x
-
-
-def hooked(fn):
-    """The hook runs as well, not instead."""
-
-    @functools.wraps(fn)
-    def wrapper(*args, **kwargs):
-        for hook in HOOKS:
-            hook(*args, **kwargs)
-        return fn(*args, **kwargs)
-
-    return wrapper
-
-
-HOOKS = [experiment]
-
-
-@hooked
-def scale_with_hooks(x):
-    double_kernel[(1,)](x)
-    return x
