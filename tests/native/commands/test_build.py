@@ -68,15 +68,15 @@ def sample(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pristine(sample, tmp_path_factory):
+    """A library, and what was said of its build."""
     dist = tmp_path_factory.mktemp("pristine") / "dist"
-    built(sample, "--arch", "sm_80", "-o", dist)
-    return dist
+    return dist, built(sample, "--arch", "sm_80", "-o", dist)
 
 
 @pytest.fixture
 def dist(pristine, tmp_path):
     """A library that was built before."""
-    return shutil.copytree(pristine, tmp_path / "dist")
+    return shutil.copytree(pristine[0], tmp_path / "dist")
 
 
 def run(*arguments):
@@ -93,14 +93,13 @@ def tree(folder):
     return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
-def test_a_library_is_built_and_reported(sample, tmp_path):
-    said = built(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
-    files = len(tree(tmp_path / "dist"))
+def test_a_library_is_built_and_reported(pristine):
+    dist, said = pristine
+    names = {str(path) for path in tree(dist)}
     assert said == (
-        f"{tmp_path / 'dist'}: build_sample, 1 operator, 6 kernel variants, 6 images for sm_80; "
-        f"{files} files of {files} changed\n"
+        f"{dist}: build_sample, 1 operator, 6 kernel variants, 6 images for sm_80; "
+        f"{len(names)} files of {len(names)} changed\n"
     )
-    names = {str(path) for path in tree(tmp_path / "dist")}
     assert {
         "include/build_sample.h",
         "lib/libbuild_sample.so",
@@ -297,16 +296,15 @@ def test_what_kernels_call_elsewhere_is_read(tmp_path):
     assert names == {"build_calls.py", "served_kernels.py"}
 
 
-def test_missing_or_newly_requested_files_are_built_again(sample, tmp_path):
-    arguments = (sample, "--arch", "sm_80", "-o", tmp_path)
-    built(*arguments)
-    before = tree(tmp_path)
+def test_missing_or_newly_requested_files_are_built_again(sample, dist):
+    arguments = (sample, "--arch", "sm_80", "-o", dist)
+    before = tree(dist)
     assert "nothing has changed" in built(*arguments)
     assert "no files of" in built(*arguments, "--force")
-    (tmp_path / "include" / "build_sample.h").unlink()
-    (tmp_path / "lib" / "libbuild_sample.so").write_bytes(b"damaged")
+    (dist / "include" / "build_sample.h").unlink()
+    (dist / "lib" / "libbuild_sample.so").write_bytes(b"damaged")
     assert "2 files of" in built(*arguments)
-    assert tree(tmp_path) == before
+    assert tree(dist) == before
 
 
 @pytest.mark.parametrize("place", ["compile_plan", "compile_library", "write_output"])

@@ -83,12 +83,11 @@ def test_a_scheduler_without_workers_is_told():
         assert f"`dask worker {cluster.scheduler_address}` starts one" in notes[0]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "scheduler"])
-def test_an_address_without_a_scheduler_is_an_error(address, build, source, tmp_path, monkeypatch):
+def test_an_address_without_a_scheduler_is_an_error(build, source, tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_TIMEOUT", 0.2)
-    done = build(source, "--dask", address, "-o", tmp_path / "dist")
+    done = build(source, "--dask", "127.0.0.1:1", "-o", tmp_path / "dist")
     assert done.exit_code == 1
-    assert address in done.stderr
+    assert "--dask 127.0.0.1:1: no scheduler was reached" in done.stderr
     assert not (tmp_path / "dist").exists()
 
 

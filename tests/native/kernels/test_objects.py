@@ -183,18 +183,6 @@ def gathered(x: Tensor, at: Tensor) -> Tensor:
     return x.gather(0, at)
 
 
-def selected(x: Tensor, at: Tensor) -> Tensor:
-    return x.index_select(0, at)
-
-
-def embedded(x: Tensor, at: Tensor) -> Tensor:
-    return torch.nn.functional.embedding(at, x[:, None])
-
-
-def indexed(x: Tensor, at: Tensor) -> Tensor:
-    return x[at]
-
-
 # `s_cbranch_vccz` over one instruction, and that instruction, `s_trap 2`, as the GPUs encode them.
 STOPS = {
     "gfx90a": (0xBF860001, 0xBF920002),
@@ -204,19 +192,15 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("bodies", "archs"),
-    [([smooth, selected, embedded, indexed], ["gfx942"]), ([gathered], list(STOPS))],
-)
-def test_torch_calls_are_built_and_stop_at_a_bad_index(bodies, archs, tmp_path, op_name, pool):
-    ops = [opforge.op(body, name=op_name(), mode="custom_op") for body in bodies]
+def test_torch_calls_are_built_and_stop_at_a_bad_index(tmp_path, op_name, pool):
+    ops = [opforge.op(body, name=op_name(), mode="custom_op") for body in (smooth, gathered)]
     given = {"x": native.tensor("n", dtype="fp32"), "at": native.tensor("m", dtype="i64")}
     for op in ops:
         # Of few variants.
         native.declare(op, **given, dims={"n": (17, 1000), "m": (17, 1000)})
-    done = native.build(ops, tmp_path, archs=archs, cache=None, executor=pool)
+    done = native.build(ops, tmp_path, archs=list(STOPS), cache=None, executor=pool)
     for kernel in done.library.kernels:
-        assert {str(image.arch) for image in kernel.images} == set(archs)
+        assert {str(image.arch) for image in kernel.images} == set(STOPS)
         stops = [struct.pack("<II", *STOPS[str(i.arch)]) in i.cubin for i in kernel.images]
         assert set(stops) == {not kernel.name.startswith("torch_tanh")}, kernel.name
 

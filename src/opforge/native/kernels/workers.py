@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
@@ -81,9 +80,6 @@ _NO_MAIN = patches.MAIN_MODULE.on(sys.modules, __main__=types.ModuleType("__main
 # Seconds; dask itself would try for 30.
 _TIMEOUT = 10
 
-# dask takes 20 s to give up a client whose address it could not read.
-_ADDRESS = re.compile(r"((tcp|tls|ws|wss|ucx)://)?(\[[^\]\s]+\]|[^\s:/\[\]]+):\d{1,5}(/\S*)?")
-
 
 @contextlib.contextmanager
 def dask_executor(address: str | None, note: Callable[[str], None]) -> Iterator[Executor | None]:
@@ -91,12 +87,6 @@ def dask_executor(address: str | None, note: Callable[[str], None]) -> Iterator[
     if address is None:
         yield None
         return
-    if not _ADDRESS.fullmatch(address):
-        raise BadOption(
-            "--dask was not given the address of a scheduler",
-            found=repr(address),
-            fix="give host:port, for example --dask scheduler:8786",
-        )
     try:
         distributed = importlib.import_module("distributed")
     except ImportError as error:
@@ -112,7 +102,7 @@ def dask_executor(address: str | None, note: Callable[[str], None]) -> Iterator[
         raise BadOption(
             f"--dask {address}: no scheduler was reached within {_TIMEOUT} s",
             found=first_line(error),
-            fix="start one with `dask scheduler`, and give the address that it prints",
+            fix="start one with `dask scheduler`, and give the address that it prints, host:port",
         ) from error
     with client:
         if not client.scheduler_info()["workers"]:
