@@ -182,6 +182,12 @@ def test_any_tree_of_files_loads_where_no_declaration_is_needed(ops):
     assert "ZeroDivisionError" in problem.message
 
 
+def test_a_folder_whose_files_have_no_operators_is_refused(ops):
+    folder = written(ops(), {"helpers.py": "x = 1\n"})
+    with pytest.raises(BadOption, match="has no operators"):
+        operator_tree.load_files(folder)
+
+
 def written(folder, texts):
     for path, text in texts.items():
         place = folder / path
