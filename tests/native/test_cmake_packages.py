@@ -184,7 +184,9 @@ CALLS = {
     "mylib OPERATORS ops": "no GPU architecture is given: ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
+    "mylib SOURCES ops": "unknown arguments: SOURCES ops; there are OPERATORS, MODULES, ONLY",
     "mylib OPERATORS ops ARCH 80": "unknown keyword ARCH, after OPERATORS; there are OPERATORS",
+    "mylib OPERATORS ops ARCHS 80 jobs 4": "unknown keyword jobs, after ARCHS",
     "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
 }
 
