@@ -97,4 +97,4 @@ def image_of(job, function):
 
 def install():
     """Instead of the workers of every build of this process."""
-    workers.start_pool = lambda _: Uncompiled().__enter__()
+    workers.start_pool = lambda _: Uncompiled()
