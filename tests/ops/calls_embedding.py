@@ -104,12 +104,6 @@ def test_gradients(tree):
     assert_close(found, wanted)
 
 
-def test_opcheck(tree):
-    table, indices = numbers((6, 40)).requires_grad_(), places(6, (2, 5), torch.int32)
-    torch.library.opcheck(tree["embedding"], (table, indices))
-    torch.library.opcheck(tree["embedding_backward"], (numbers((2, 5, 40)), indices, 6))
-
-
 def test_arguments_that_do_not_fit_are_refused(tree):
     table, indices = numbers((6, 40)), places(6, (5,))
     with pytest.raises(TypeError, match=r"indices must be i32 or i64, found torch.int16"):

@@ -74,11 +74,6 @@ def test_twice_is_refused(tree, name):
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_opcheck_of_strides(tree, name):
-    torch.library.opcheck(tree[name], arguments(name, (2, 3, 17), torch.bfloat16, "transposed"))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_op_takes_other_numbers_of_rows(tree, name):
     backend = "inductor" if ON_GPU else "aot_eager"
