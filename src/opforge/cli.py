@@ -558,9 +558,9 @@ def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> 
     from .serving.command import rebuild
 
     if path.endswith(".whl"):
-        from .shipping.wheel_check import verify_wheel as verify
+        from .shipping.command import verify_wheel as verify
     elif given["manifest_only"] and package_at(path):
-        from .shipping.wheel_check import verify_package as verify
+        from .shipping.command import verify_package as verify
     found = verify(path, rebuild_served=rebuild, **given)
     click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
     ctx.exit(0 if all(one.ok for one in found) else 1)

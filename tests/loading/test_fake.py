@@ -9,7 +9,7 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, StatelessSymbolicContext
 
 from opforge.errors import Uncovered, UnsupportedBody
-from opforge.loading.fake import Shapes, _is_compact
+from opforge.loading.rules import Shapes, _is_compact
 from opforge.native.ir.cases import Case, Guard, Output, Path, TensorCase
 from opforge.native.ir.expr import Expr, Var
 from opforge.native.ir.interface import Op, SchemaArgument, TensorParam

@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from opforge.errors import BadOption, NeedsGpu
-from opforge.measuring.measure import tune
-from opforge.measuring.sizes import parse
+from opforge.measuring.measure import parse, tune
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
 from opforge.native.tracing.launches import by_table

@@ -2,7 +2,7 @@
 
 import re
 
-from opforge.report.charts import duration, heat_maps, plot
+from opforge.report.page import duration, heat_maps, plot
 from opforge.tuning.table import TunedKernel, TuningRow, as_config
 
 
@@ -37,18 +37,6 @@ def test_heat_is_logarithmic_over_all_maps_of_a_kernel():
     assert "<title>100 us: BLOCK=64</title>" in only.svg
 
 
-def test_a_missing_size_leaves_its_cell_empty_and_one_row_is_one_cell():
-    (only,) = heat_maps(*tuned(("m", "n"), ((1, 8), 1.0), ((2, 8), 2.0), ((1, 9), 3.0)))
-    assert len(heats(only)) == 3
-    (only,) = heat_maps(*tuned(("n",), ((4096,), 0.0)))
-    assert (only.title, list(map(float, heats(only)))) == ("n=4096", [0.0])
-
-
-def test_true_and_one_are_two_columns():
-    (only,) = heat_maps(*tuned(("flag",), ((True,), 1.0), ((1,), 2.0)))
-    assert texts(only, "mid")[:2] == ["1", "True"]
-
-
 def test_a_plot_has_a_line_for_each_of_the_other_values():
     rows = [((m, n), float(m * n)) for m in (1, 16, 256) for n in (8, 64)]
     drawn = plot(*tuned(("m", "n"), *rows))
@@ -60,11 +48,6 @@ def test_a_plot_has_a_line_for_each_of_the_other_values():
     # To the right and upwards.
     assert x0 < x2
     assert y2 < y0
-
-
-def test_large_sizes_are_written_out():
-    drawn = plot(*tuned(("n",), ((1024,), 3.0), ((16777216,), 4000.0)))
-    assert texts(drawn, "mid") == ["1024", "16777216"]
 
 
 def test_there_is_no_plot_of_words_or_of_one_size():

@@ -108,17 +108,6 @@ def test_builds_that_are_not_alike_are_refused(text):
         judge(new, compare(old, new), parse_limits(text), old)
 
 
-def test_a_report_of_a_check_without_rows_does_not_pass():
-    with pytest.raises(BadOption, match="it does not tell failed"):
-        judge(Report("it", checked=()), None, parse_limits("failed>0"))
-
-
-def test_launches_of_served_kernels_are_not_known_from_their_folder():
-    report = Report("kernels", (Build(SERVED, "kernels", (), 1, {}, (), (), ()),))
-    with pytest.raises(BadOption, match="kernels does not tell uncovered"):
-        judge(report, None, parse_limits("uncovered>0"))
-
-
 def test_an_unknown_metric_gets_the_list():
     with pytest.raises(BadOption, match="there is no metric 'spill'") as raised:
         parse_limits("spill>0")

@@ -116,8 +116,3 @@ def test_limits_and_changes_come_first(dist, spilling):
     spilled = next(row for row in cells(page, "changes") if row[0] == "spills")
     assert spilled[2:] == ["0", "12", "worse"]
     assert f"compared with {dist}" in page
-
-
-def test_a_report_of_a_check_alone_has_no_other_section(files):
-    page = render(*read_all([files["check"]]))
-    assert re.findall(r'<a href="#([\w-]+)">', page) == ["check"]

@@ -15,7 +15,7 @@ from opforge.cli import main
 from opforge.errors import BuildFailed, NotFound, NotServable
 from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
-from opforge.report.builds import read_served
+from opforge.report.read import read_served
 from opforge.serving.build import build
 from opforge.serving.manifest import read
 from support.archs import SM_80, SM_90

@@ -17,9 +17,8 @@ from click.testing import CliRunner
 
 from opforge.cli import main
 from opforge.errors import BadOption, NotALibrary, OutputNotWritable, Untrusted
-from opforge.shipping.built import platform_of
 from opforge.shipping.command import check_package_name, run
-from opforge.shipping.package import copied_files
+from opforge.shipping.package import copied_files, platform_of
 from support.shipped_library import build, library, recorded
 
 # A machine other than this one, and its number in ELF.

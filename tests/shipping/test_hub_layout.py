@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from opforge.cli import main
 from opforge.errors import BadOption
 from opforge.shipping import command
-from opforge.shipping.built import read_built
 from opforge.shipping.command import run as wheel
-from opforge.shipping.package import hub_files
+from opforge.shipping.package import hub_files, read_built
 from support.shipped_child import CALL, run
 
 MACHINE = os.uname().machine

@@ -11,8 +11,14 @@ from pathlib import PurePosixPath
 import pytest
 
 from opforge.native.ir.interface import Op, SchemaArgument
-from opforge.shipping.built import BuiltLibrary, Platform
-from opforge.shipping.package import callable_ops, copied_files, no_gradient, package_files
+from opforge.shipping.package import (
+    BuiltLibrary,
+    Platform,
+    callable_ops,
+    copied_files,
+    no_gradient,
+    package_files,
+)
 from support.shipped_library import library
 
 Argument = SchemaArgument

@@ -48,8 +48,7 @@ from ..registration.register import Definition, Registration, register
 from ..registration.transparent import Transparency
 from ..registry import Entry, registry
 from .adapter import JIT, NATIVE, Adapter, PlainOp, advice_without_source, wanted
-from .arguments import DTYPE_OF, CallBinding, uncovered, unflat
-from .formula import Formula
+from .rules import DTYPE_OF, CallBinding, Formula, Shapes, uncovered, unflat
 
 # By the op's name, whoever serves it; guarded by the registry's lock.
 _services: dict[str, Service] = {}
@@ -124,8 +123,6 @@ def _start(service: Service, described: ManifestOp, plain: PlainOp | None) -> No
 def _fake(described: ManifestOp) -> Callable[..., Any]:
     @functools.cache
     def shapes() -> Callable[..., Any]:
-        from .fake import Shapes  # noqa: PLC0415 - only traces need it
-
         return Shapes(described.op, described.cases)
 
     def fake(*args: Any, **kwargs: Any) -> Any:

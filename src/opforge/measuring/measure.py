@@ -1,29 +1,52 @@
-"""`opforge tune`: runs ops at many sizes, and measures each autotuned launch that they make."""
+"""`opforge tune`: runs ops at many sizes, and measures each autotuned launch that they make.
+
+Sizes are the user's or the declared ones:
+
+--sizes m=1,16,256     the size m            --sizes x.shape[0]=8,64   one of a `...`
+--sizes x.shape=8,64   every size of a `...` of x; likewise s of `*s`
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import _compat
+from ..arch import HOPPER
 from ..arch_names import parse_arch
 from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
 from ..native.commands.build import operators
+from ..native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from ..native.frontend.declaration import declarations_of
 from ..native.frontend.expand import Declared, expand
+from ..native.ir.cases import Bound, Case, TensorCase
+from ..native.ir.dtypes import DTYPES
+from ..native.ir.expr import evaluate
+from ..native.ir.interface import ScalarParam
+from ..native.tracing.case_builder import first_walk
+from ..native.tracing.launches import first_config
+from ..native.tracing.torch_calls.matmul import FUNCTIONS
+from ..native.tracing.tracer import nested_body
 from ..progress import Log, ProgressBar, watching
 from ..registry import Entry, registry
-from ..tuning.choose import config_of, source_of
+from ..tuning.choose import Choice, config_of, source_of
 from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save
-from .products import calls_product, products_by_kernel, runs_interpreted
-from .sizes import Point, Sizes, call_of, parse, points, unused
 
+_ATEN = torch.ops.aten
+_TUNERS = {torch.float16: HALF_TUNER, torch.bfloat16: HALF_TUNER, torch.float32: FULL_TUNER}
+# Whether a body makes products does not depend on it.
+_ARCH = HOPPER
+Sizes = Mapping[str, Sequence[int]]
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 Clock = _autotuning.Clock
 # What is measured again, by its ratio to the fastest, and how many times.
@@ -287,3 +310,202 @@ def _line(kernel: TunedKernel, row: TuningRow, configs: int) -> str:
     config = ", ".join(f"{n}={v}" for n, v in row.config)
     dtypes = ", ".join(kernel.dtypes)
     return f"{kernel.name} {at} ({dtypes}): {row.us:.1f} us with {config}, best of {configs}"
+
+
+def parse(texts: Iterable[str]) -> dict[str, list[int]]:
+    """`("m=1,16", "n=4096")` -> `{"m": [1, 16], "n": [4096]}`."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        try:
+            numbers = [int(v) for v in values.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not name.strip() or not numbers:
+            raise BadOption(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
+        if min(numbers) < 1:
+            raise BadOption(
+                f"--sizes {text} has a size below 1, where there is nothing to measure",
+                fix="--sizes m=1,16,256,4096",
+            )
+        found.setdefault(name.strip(), []).extend(numbers)
+    return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """A case, and a value for each of its sizes and integers."""
+
+    case: Case
+    values: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values.items())
+
+
+def points(declared: Declared, given: Sizes) -> Iterator[Point]:
+    """Every combination of sizes, case by case."""
+    for case in declared.cases:
+        asked = {b.var: b for b in case.bounds}
+        for param in declared.params:
+            if isinstance(param, ScalarParam) and not param.dtype.startswith(("fp", "bf")):
+                asked.setdefault(param.name, Bound(param.name, low=-(2**63)))
+        tried = {name: _tried(bound, given) for name, bound in asked.items()}
+        missing = [name for name, values in tried.items() if not values]
+        if missing:
+            raise BadOption(
+                f"no sizes to measure were given for {', '.join(missing)}",
+                fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
+            )
+        for name, bound in asked.items():
+            _check(bound, tried[name])
+        for values in itertools.product(*tried.values()):
+            yield Point(case, dict(zip(tried, values, strict=True)))
+
+
+def _tried(bound: Bound, given: Sizes) -> list[int]:
+    for name in (bound.var, bound.var.partition("[")[0]):
+        if name in given:
+            return list(dict.fromkeys(given[name]))
+    if bound.values:
+        return [value for value in bound.values if value > 0]
+    return [bound.low] if bound.low == bound.high else []
+
+
+def _check(bound: Bound, values: Sequence[int]) -> None:
+    for value in values:
+        inside = value >= bound.low and (bound.high is None or value <= bound.high)
+        if not inside or (bound.values and value not in bound.values):
+            ends = f"{bound.low} to {'any' if bound.high is None else bound.high}"
+            allowed = ", ".join(map(str, bound.values)) or ends
+            raise BadOption(
+                f"{bound.var} = {value} was not declared",
+                found=f"declared: {allowed}",
+                fix=f"choose --sizes {bound.var} from what is declared, or declare more",
+            )
+
+
+def unused(given: Sizes, ops: Iterable[Declared]) -> list[str]:
+    """Names that no op has; they are probably misspelled."""
+    known: set[str] = set()
+    for declared in ops:
+        for case in declared.cases:
+            known |= {b.var for b in case.bounds} | {b.var.partition("[")[0] for b in case.bounds}
+        known |= {p.name for p in declared.params if isinstance(p, ScalarParam)}
+    return [name for name in given if name not in known]
+
+
+def call_of(
+    declared: Declared, point: Point, defaults: Mapping[str, Any], device: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """`fn(*args, **kwargs)` for a point; a float is its default, or 1.
+
+    Tensors are contiguous. Floats are random; integers are 0, because they may be indices.
+    """
+    leaves: dict[str, Any] = {}
+    for tensor in point.case.tensors:
+        if tensor.present:
+            leaves[tensor.param] = _tensor(tensor, point.values, device)
+    for param in declared.params:
+        if isinstance(param, ScalarParam):
+            default = defaults.get(param.name)
+            default = default if isinstance(default, float) else 1.0
+            leaves[param.name] = point.values.get(param.name, default)
+    return declared.arguments(point.case, leaves)
+
+
+def _tensor(tensor: TensorCase, values: Mapping[str, int], device: str) -> torch.Tensor:
+    shape = [int(evaluate(term, values)) for term in tensor.shape]
+    dtype = getattr(torch, DTYPES[tensor.dtype].torch)
+    if not dtype.is_floating_point:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    generator = torch.Generator(device=device).manual_seed(math.prod(shape) % 2**31)
+    return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+
+def runs_interpreted() -> bool:
+    return bool(_compat.kernels.is_interpreted(gemm_kernel))
+
+
+def calls_product(entry: Entry, declared: Declared) -> bool:
+    """Whether a library of the op would launch the kernel, in one trace of each case."""
+    asked: list[Any] = []
+
+    def choose(tuner: Any, arguments: dict[str, Any]) -> Choice:
+        asked.append(tuner)
+        return first_config(tuner, arguments)
+
+    for case in declared.cases:
+        # The build says why a case cannot be traced.
+        with contextlib.suppress(OpforgeError):
+            first_walk(entry, declared, case, (_ARCH,), choose)
+        if any(tuner is own for tuner in asked for own in _TUNERS.values()):
+            return True
+    return False
+
+
+def products_by_kernel(device: str) -> AbstractContextManager[None]:
+    """Let this thread's `mm` and the like on a device launch the kernel, autotuned."""
+
+    def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        make = _PRODUCTS.get(func)
+        if make is not None and _has_kernel(args, device):
+            return make(*args, **kwargs)
+        body = None if make is not None else nested_body(func)
+        if body is None:
+            return func(*args, **kwargs)
+        # Torch disables a mode while the mode handles a call.
+        with products_by_kernel(device):
+            return body(*args, **kwargs)
+
+    return _compat.tracing.watching(answer, FUNCTIONS)
+
+
+def _has_kernel(tensors: tuple[Any, ...], device: str) -> bool:
+    *_, a, b = tensors
+    return a.dtype in _TUNERS and a.device.type == device and a.numel() > 0 and b.numel() > 0
+
+
+def _product(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float) -> Tensor:
+    out = a.new_empty((*a.shape[:-1], b.shape[-1]))
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    a, a_columns, a_line = _lines(a)
+    b, b_columns, b_line = _lines(b)
+    if c is None:
+        c, beta = out, 0.0
+    c = c.expand(out.shape)
+    c = c if c.stride(-1) == 1 else c.contiguous()
+    count = out.shape[0] if out.dim() == 3 else 1
+    _TUNERS[a.dtype][lambda meta: (count * meta["down"] * meta["across"],)](
+        a, b, c, out, float(alpha), float(beta), m, n, k, _stack(a), a_line, _stack(b), b_line,
+        _stack(c), c.stride(-2), A_COLUMNS=a_columns, B_COLUMNS=b_columns,
+    )  # fmt: skip
+    return out
+
+
+def _lines(x: Tensor) -> tuple[Tensor, bool, int]:
+    """x, whether its columns rather than its rows are dense, and the stride of these lines."""
+    if x.stride(-1) != 1 and x.stride(-2) != 1:
+        x = x.contiguous()
+    columns = x.stride(-1) != 1
+    return x, columns, x.stride(-1 if columns else -2)
+
+
+def _stack(x: Tensor) -> int:
+    return x.stride(0) if x.dim() == 3 else 0
+
+
+def _mm(a: Tensor, b: Tensor) -> Tensor:
+    return _product(a, b, None, 1.0, 0.0)
+
+
+def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return _product(a, b, c, alpha, beta)
+
+
+_PRODUCTS: dict[Any, Callable[..., Tensor]] = {
+    _ATEN.mm.default: _mm,
+    _ATEN.bmm.default: _mm,
+    _ATEN.addmm.default: _addmm,
+    _ATEN.baddbmm.default: _addmm,
+}

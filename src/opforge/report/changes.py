@@ -45,13 +45,13 @@ def compare(old: Report, new: Report) -> tuple[Change, ...]:
     if not (old.has_launches and new.has_launches):
         # A kernel whose launches nobody has counted is not covered for that.
         old, new = replace(old, launched=None), replace(new, launched=None)
-    before, after = dict(_facts(old)), dict(_facts(new))
+    before, after = dict(facts(old)), dict(facts(new))
     if len(old.builds) == len(new.builds) == 1:
         # The folder of served kernels may have any name, and a library may be renamed.
         before["size", new.builds[0].name] = before.pop(("size", old.builds[0].name))
     differing = [key for key in {**after, **before} if before.get(key) != after.get(key)]
     changes = [change for key in differing if (change := _change(*key, before, after)) is not None]
-    if no_growth(old, new):
+    if unlike(old, new):
         # The size of another thing is neither better nor worse.
         changes = [replace(c, verdict="") if c.kind == "size" else c for c in changes]
     return tuple(sorted(changes, key=lambda c: (c.verdict != WORSE, _KINDS.index(c.kind))))
@@ -95,7 +95,8 @@ def _verdict(kind: str, was: Any, now: Any) -> str:
     return WORSE if change > 0 else BETTER
 
 
-def _facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
+def facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
+    """By kind and by what it is of: a number, a text, or None where it is not known."""
     for build in report.builds:
         yield ("size", build.name), build.bytes
         for operator in build.operators:
@@ -137,10 +138,10 @@ def _time_facts(report: Report) -> Iterator[tuple[tuple[str, str], Any]]:
 
 
 def unlike(old: Report, new: Report) -> str:
-    """Why two reports are not of two states of one build; empty if they are."""
-    for report, other in ((old, new), (new, old)):
-        if not report.builds:
-            return f"{report.source} has no build" if other.builds else ""
+    """Why two reports are not of two states of one build; empty if they are, or have none."""
+    without = [report.source for report in (old, new) if not report.builds]
+    if without:
+        return f"{without[0]} has no build" if len(without) == 1 else ""
     if _archs(old) & _archs(new) and _parts(old) & _parts(new):
         return ""
     before, after = (
@@ -162,20 +163,11 @@ def _parts(report: Report) -> set[tuple[str, str]]:
     return kernels | {(LIBRARY, build.name) for build in report.builds if build.kind == LIBRARY}
 
 
-def no_growth(old: Report, new: Report) -> str:
-    """Why sizes and spills cannot be compared; empty if they can be."""
-    if not old.builds and not new.builds:
-        return f"neither {old.source} nor {new.source} has a build"
-    return unlike(old, new)
-
-
 def no_coverage(old: Report, new: Report) -> str:
     """Why gaps cannot be compared; empty if they can be."""
     for report in (old, new):
-        if report.launched is not None and not report.has_launches:
-            return f"no launch was counted in {report.source}"
         if not report.knows_coverage:
             return f"{report.source} does not tell what is covered"
     if old.has_launches != new.has_launches:
         return f"only {(old if old.has_launches else new).source} has launches"
-    return no_growth(old, new) if old.builds or new.builds else ""
+    return unlike(old, new)

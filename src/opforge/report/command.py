@@ -13,7 +13,6 @@ from ..errors import BadOption, OutputNotWritable
 from ..notebook import size
 from ..tuning.table import TunedKernel, TuningRow, Value
 from .changes import BETTER, WORSE, Change, compare, unlike
-from .charts import duration, heat_maps, plot
 from .limits import COUNTING, Judged, judge, parse_limits
 from .model import LIBRARY, Build, Launched, Report, Timed, listed
 from .page import (
@@ -29,6 +28,9 @@ from .page import (
     Table,
     Tile,
     count,
+    duration,
+    heat_maps,
+    plot,
     render,
     table,
 )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import BadOption
-from .changes import WORSE, Change, no_coverage, no_growth
-from .model import Report, ReportedImage, ReportedVariant
+from .changes import WORSE, Change, facts, no_coverage, unlike
+from .model import Report
 
 Changes = tuple[Change, ...]
 # A row that a limit is checked against: what it is called, its number, and what is said of it.
@@ -138,15 +138,14 @@ def _judge(report: Report, changes: Changes | None, limit: Limit, older: Report 
     return Judged(limit.text, tuple(beyond))
 
 
-def _of_images(field: str) -> Rows:
-    def row(variant: ReportedVariant, image: ReportedImage) -> Row:
-        name, value = f"{variant} {image.arch}", getattr(image, field)
-        # Every kernel uses registers; an image without has no record of what it uses.
-        if field != "shared" and not image.registers:
-            return name, None, "not known: its image has no record of it"
-        return name, value, str(value)
+def _of_images(kind: str) -> Rows:
+    def rows(report: Report, _: Changes | None) -> list[Row] | None:
+        values = [(what, value) for (of, what), value in facts(report) if of == kind]
+        unknown = "not known: its image has no record of it"
+        found = [(what, value, unknown if value is None else str(value)) for what, value in values]
+        return found if report.builds else None
 
-    return lambda report, _: [row(*pair) for pair in report.images] if report.builds else None
+    return rows
 
 
 def _total(name: str, unit: str = "") -> Rows:
@@ -182,7 +181,7 @@ def _failed(report: Report, _: Changes | None) -> list[Row] | None:
 
 def _worse(kind: str) -> Rows:
     def rows(report: Report, changes: Changes | None) -> list[Row] | None:
-        if changes is None:
+        if changes is None or (kind == "spills" and not report.builds):
             return None
         worse = [change for change in changes if (change.kind, change.verdict) == (kind, WORSE)]
         texts = [(change.what, f"{change.before} -> {change.after}") for change in worse]
@@ -192,7 +191,7 @@ def _worse(kind: str) -> Rows:
 
 
 def _growth(report: Report, changes: Changes | None) -> list[Row] | None:
-    if changes is None:
+    if changes is None or not report.builds:
         return None
     sizes = [change for change in changes if change.kind == "size"]
     growth = sum((change.after or 0) - (change.before or 0) for change in sizes)
@@ -217,12 +216,12 @@ METRICS = {
     "general": Metric("launches by the general variant", _total("general"), _LAUNCHES),
     "failed": Metric("rows of a check that failed", _failed, "a file of `opforge check --json`"),
     "new_spills": Metric(
-        "images that spill more than in the older build", _worse("spills"), _TWO, refusal=no_growth
+        "images that spill more than in the older build", _worse("spills"), _TWO, refusal=unlike
     ),
     "new_uncovered": Metric(
         "gaps that the older build did not have", _worse("coverage"), _TWO, refusal=no_coverage
     ),
     "grown_bytes": Metric(
-        "how much larger than the older build", _growth, _TWO, is_bytes=True, refusal=no_growth
+        "how much larger than the older build", _growth, _TWO, is_bytes=True, refusal=unlike
     ),
 }

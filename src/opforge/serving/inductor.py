@@ -22,9 +22,8 @@ from ..recording.constants import (
     encode,
     show,
 )
-from .gaps import Gap
 from .manifest import DESCRIPTOR, ServedInstance, ServedKernel, ServedVariant, kind_of
-from .served_folder import Counted, ServedFolder
+from .served_folder import Counted, Gap, ServedFolder
 
 
 class CompiledGraphs:

@@ -22,8 +22,8 @@ from ..native.ir.kernel_request import Request
 from ..recording.constants import CannotRecord, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant, importable_from
-from .gaps import undeclared
 from .manifest import DESCRIPTOR, INTEGERS, OTHERS, PRINTED, kind_of
+from .served_folder import undeclared
 
 _LONGEST = 128
 # Up to the elements of a block in Triton.

@@ -16,8 +16,7 @@ from ..errors import NotServable, warn
 from ..native.artifacts.hashes import VerifiedFiles
 from ..recording.constants import COMPILING
 from . import inductor
-from .gaps import Gap
-from .served_folder import ServedFolder
+from .served_folder import Gap, ServedFolder
 
 if TYPE_CHECKING:
     from .report import Served

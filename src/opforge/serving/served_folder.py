@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _compat
 from ..errors import NotFound, NotServable, NotServed, warn
 from ..native.artifacts.hashes import VerifiedFiles, fault
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
-from .gaps import COVER, Gap, from_extension, other_arch, undeclared
 from .manifest import (
     AGAIN,
     DESCRIPTOR,
@@ -31,11 +30,58 @@ from .manifest import (
     ServedVariant,
 )
 
+COVER = "record it with `opforge record`, and build again with `opforge build`"
+_NOTES = "fix what `opforge build --force ...` notes about it"
+_ALWAYS = "such launches are always Triton's; serve without strict to allow them"
 _SETTINGS = "set it as it was, or record and build again"
 _CONSTANT = "use a number, or another constant, in its place, record it and build again"
 # Of the rows in the table that is made for a kernel: its launch compares its source.
 _OWN = ""
 _LOOK = "leave that out: only Triton's compiler can tell"
+
+
+class Gap(NamedTuple):
+    """`reason` is one of few, without values; `detail`, if there is one, has those of a launch.
+
+    Where recording would not help, `fix` says what would. A call that Triton refuses is its own to
+    refuse, in strict mode, too.
+    """
+
+    reason: str
+    fix: str = COVER
+    detail: str = ""
+    is_refused: bool = False
+
+    def __str__(self) -> str:
+        return self.detail or self.reason
+
+    def warning(self, name: str, instead: str) -> str:
+        said = f"{name} is {instead}: {self}"
+        return said if self.fix == _ALWAYS else f"{said}. To serve it, {self.fix}"
+
+
+def from_extension(reason: str, detail: str, remedy: str) -> Gap:
+    """As the extension tells it."""
+    if remedy == "arch":
+        return other_arch(reason)
+    fixes = {"record": COVER, "build": _NOTES}
+    return Gap(reason, fixes.get(remedy, _ALWAYS), detail, remedy == "call")
+
+
+def other_arch(reason: str) -> Gap:
+    """Nothing was built for the current device."""
+    arch = _compat.device.device_arch()
+    return Gap(reason, f"build again with `opforge build ... --arch {arch}`")
+
+
+def undeclared(name: str) -> Gap:
+    """A parameter is given a constant, and has no annotation that says so."""
+    return Gap(
+        f"{name} is a constant, but not annotated as tl.constexpr",
+        f"annotate it ({name}: tl.constexpr), record it and build again",
+    )
+
+
 _TUPLES = Gap("nothing was built for tuples of these lengths")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .._compat.transforms import INTO_LEVEL, around_level, is_differentiated
 
 if TYPE_CHECKING:
-    from ..loading.formula import Formula
+    from ..loading.rules import Formula
     from ..native.library.manifest_reader import ManifestOp
 
 
@@ -59,7 +59,7 @@ class _Rules:
 
         @functools.cache
         def shapes() -> Callable[..., Any]:
-            from ..loading.fake import Shapes  # noqa: PLC0415 - see above
+            from ..loading.rules import Shapes  # noqa: PLC0415 - see above
 
             return Shapes(self._ops[name].op, self._ops[name].cases)
 
@@ -76,7 +76,7 @@ class _Rules:
 
     @functools.cache  # noqa: B019 - one object, for as long as torch has the operators
     def formula(self, name: str) -> Formula:
-        from ..loading.formula import Formula  # noqa: PLC0415 - see above
+        from ..loading.rules import Formula  # noqa: PLC0415 - see above
 
         return Formula(self._ops[name].op)
 

@@ -80,7 +80,7 @@ class TuningTable:
         return f'{{"format": {FORMAT}, "kernels": [\n{body}\n]}}\n'
 
     def _block(self, kernel: TunedKernel) -> str:
-        rows = sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at])
+        rows = sorted(self.rows[kernel].values(), key=lambda r: [order(v) for v in r.at])
         rounded = [replace(row, us=round(row.us, 3)) for row in rows]
         listed = ",\n   ".join(map(json.dumps, _ROWS.write(rounded)))
         return f' {json.dumps(_KERNEL.write(kernel))[:-1]}, "rows": [\n   {listed}]}}'
@@ -91,7 +91,8 @@ def exact(at: Iterable[Value]) -> tuple[Any, ...]:
     return tuple((type(v).__name__, v) for v in at)
 
 
-def _order(value: Value) -> tuple[str, Any]:
+def order(value: Value) -> tuple[str, Any]:
+    """Sortable, and True is not 1."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return ("", value)
     return (type(value).__name__, str(value))

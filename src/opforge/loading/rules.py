@@ -1,7 +1,8 @@
-"""Fakes of a library's operators: the outputs' shapes, strides and dtypes, from the manifest.
+"""What a manifest says of an operator, evaluated: its arguments, its fake and its gradient.
 
-Sizes may be symbolic. A trace gets guards only for what decides an output: a case whose paths all
-have the same outputs, as most do, adds none.
+A wheel has a copy of this module: its operators have fakes and gradients without opforge. Sizes may
+be symbolic. A trace gets guards only for what decides an output: a case whose paths all have the
+same outputs, as most do, adds none.
 """
 
 from __future__ import annotations
@@ -12,12 +13,70 @@ from typing import Any
 
 import torch
 
-from ..errors import UnsupportedBody
+from ..errors import Uncovered, UnsupportedBody
 from ..native.ir.cases import Case, Output, Path, TensorCase
 from ..native.ir.dtypes import DTYPES
 from ..native.ir.expr import OPERATIONS, Expr, Term, Var, evaluate, variables
-from ..native.ir.interface import ChoiceParam, Op, TensorParam
-from .arguments import DTYPE_OF, CallBinding, uncovered
+from ..native.ir.interface import ChoiceParam, Flat, Op, SchemaArgument, TensorParam
+from ..native.ir.wording import one_of
+
+DTYPE_OF = {getattr(torch, d.torch): d for d in DTYPES.values()}
+
+
+class CallBinding:
+    """Arguments by name; for a choice or a fixed argument, the index of its value."""
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        self._defaults = {a.name: unflat(a.default[0]) for a in op.arguments if a.default}
+        self._names = [a.name for a in op.arguments]
+        choices = {p.name for p in op.params if isinstance(p, ChoiceParam)}
+        self._told = [a for a in op.arguments if a.fixed or a.name in choices]
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises `Uncovered` for a value that the library was not built for."""
+        given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+        for argument in self._told:
+            value = given[argument.name]
+            place = _place(argument, value)
+            if place is None:
+                shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+                built = one_of([repr(unflat(v)) for v in argument.values])
+                what = f"{self._op.torch_name}: {argument.name} is {shown}"
+                raise uncovered(f"{what}, but the library was built for {built}")
+            given[argument.name] = place
+        return given
+
+
+def uncovered(what: str, status: str = "UNCOVERED") -> Uncovered:
+    error = Uncovered(what)
+    error.status = status
+    return error
+
+
+def _place(argument: SchemaArgument, value: Any) -> int | None:
+    """Which of an argument's values this is; to Python 1, 1.0 and True are equal."""
+    for index, known in enumerate(map(unflat, argument.values)):
+        if known is None or value is None or isinstance(value, torch.Tensor):
+            same = known is None and value is None
+        elif isinstance(known, bool) or isinstance(value, bool):
+            same = known is value
+        else:
+            same = bool(known == value) or (known != known and value != value)  # noqa: PLR0124 - nan
+        if same:
+            return index
+    return None
+
+
+def unflat(value: Flat) -> Any:
+    """`("dtype", "float16")` -> torch.float16, `("list", 1, 2)` -> [1, 2]."""
+    if not isinstance(value, tuple):
+        return value
+    kind, *rest = value
+    if kind == "list":
+        return [unflat(item) for item in rest]
+    return torch.device(str(rest[0])) if kind == "device" else getattr(torch, str(rest[0]))
+
 
 _SYMBOLIC: dict[str, Callable[..., Any]] = OPERATIONS | {
     "min": lambda *values: functools.reduce(torch.sym_min, values),
@@ -186,3 +245,59 @@ def _factors(term: Term) -> list[str]:
 def _shown(tensor: torch.Tensor) -> str:
     sizes = ", ".join(map(str, tensor.shape))
     return f"{str(tensor.dtype).removeprefix('torch.')} [{sizes}]"
+
+
+class Formula:
+    """`save` and `backward` of an op, made from the manifest's terms for its gradients."""
+
+    def __init__(self, op: Op) -> None:
+        self._gradients = op.formula
+        self._used = sorted(_used(op.formula))
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        held = {"input": inputs, "output": outputs}
+        values = [held[kind][index] for kind, index in self._used]
+        tensors = [v if isinstance(v, torch.Tensor) else None for v in values]
+        ctx.save_for_backward(*tensors)
+        ctx.opforge_numbers = [None if isinstance(v, torch.Tensor) else v for v in values]
+
+    def backward(self, ctx: Any, *grads: Any) -> Any:
+        pairs = zip(ctx.saved_tensors, ctx.opforge_numbers, strict=True)
+        values = [number if tensor is None else tensor for tensor, number in pairs]
+        known = dict(zip(self._used, values, strict=True))
+        # Autograd passes expanded gradients, which a library for compact tensors refuses.
+        known |= {
+            ("grad", i): g.contiguous() if isinstance(g, torch.Tensor) else g
+            for i, g in enumerate(grads)
+        }
+        done: dict[Any, Any] = {}
+        made = tuple(None if t is None else _run(t, known, done) for t in self._gradients)
+        return made if len(made) > 1 else made[0]
+
+
+def _used(terms: Any) -> set[tuple[str, int]]:
+    found = set()
+    for term in terms:
+        if isinstance(term, tuple):
+            if term[0] in {"input", "output"}:
+                found.add(term)
+            elif term[0] in {"call", "item"}:
+                found |= _used(term[1:])
+    return found
+
+
+def _run(term: Any, known: dict[Any, Any], done: dict[Any, Any]) -> Any:
+    """The value of a term; a call that several gradients use is made once."""
+    kind, *rest = term
+    if kind == "value":
+        return unflat(rest[0])
+    if kind == "item":
+        return _run(rest[0], known, done)[rest[1]]
+    if kind != "call":
+        return known[term]
+    if term not in done:
+        namespace, _, name = rest[0].partition("::")
+        op = getattr(getattr(torch.ops, namespace), name).default
+        done[term] = op(*[_run(argument, known, done) for argument in rest[1:]])
+    return done[term]
