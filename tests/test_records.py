@@ -1,13 +1,11 @@
 """What is read from JSON has the types of the record, or the error names the field."""
 
-import re
-
 import pytest
 
 from opforge.native.ir.cases import CASE, Case, Guard, Path
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import OP, ChoiceParam, Op
-from opforge.records import BadField, keep_to, shown
+from opforge.records import BadField, shown
 
 
 def test_a_field_of_another_type_is_named():
@@ -35,12 +33,6 @@ def test_a_list_is_not_an_object():
     content = CASE.write(Case(())) | {"choices": []}
     with pytest.raises(BadField, match=r"^choices is \[\], expected dict$"):
         CASE.read(content)
-
-
-@pytest.mark.parametrize("found", [{}, {"a": "b"}, [], None, 3])
-def test_one_text_is_not_several(found):
-    with pytest.raises(BadField, match="expected str"):
-        keep_to(re.compile("b"), found)
 
 
 def test_what_was_read_is_shown_in_a_few_lines():

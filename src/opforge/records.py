@@ -2,21 +2,19 @@
 
 A table of keys and the types of the fields say how a record is written and read back:
 
-BOUND = Codecs({Bound: "var low high values"}, limits={Bound: {"low": Between(0, 9)}}).of(Bound)
+BOUND = Codecs({Bound: "var low high values"}).of(Bound)
 BOUND.write(Bound("n", 1, 8))  ->  {"var": "n", "low": 1, "high": 8, "values": []}
 BOUND.read({"var": 3, ...})    ->  BadField: var is 3, expected str
-BOUND.read({"low": 10, ...})   ->  BadField: low is 10, expected 0 to 9
 
-Whatever opforge reads from disk goes through here: files are not trusted.
+Whatever opforge reads from disk goes through here: another program may have damaged it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -40,23 +38,6 @@ class JsonCodec(NamedTuple):
     read: Callable[[Any], Any]
 
 
-class Between(NamedTuple):
-    """A limit of numbers, both ends included; nan is outside of all."""
-
-    low: float
-    high: float
-
-    def __contains__(self, value: object) -> bool:
-        return isinstance(value, (int, float)) and self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        return f"{self.low} to {self.high}"
-
-
-# What values a field may have; for a tuple or a mapping, each of its items.
-Limit = Between | frozenset[str] | re.Pattern[str]
-
-
 class Codecs:
     """The codecs of the records in a table, and of their fields.
 
@@ -67,18 +48,15 @@ class Codecs:
         "param dtype | param present"   two forms: the first whose missing fields have defaults
 
     A key that is not a field is a constant of the class, for people and other programs. The keys
-    of what is read tell the form, and the record of a union. `special` has codecs of other types,
-    `limits` what is read into fields, by record and field.
+    of what is read tell the form, and the record of a union. `special` has codecs of other types.
     """
 
     def __init__(
         self,
         keys: Mapping[type, str],
         special: Mapping[Any, JsonCodec] | None = None,
-        limits: Mapping[type, Mapping[str, Limit]] | None = None,
     ) -> None:
         self._keys = keys
-        self._limits = limits or {}
         self._made: dict[Any, JsonCodec] = dict(special or {})
 
     def of(self, kind: Any) -> JsonCodec:
@@ -102,9 +80,8 @@ class Codecs:
         return JsonCodec(lambda value: value, lambda content: _checked(content, kind))
 
     def _forms(self, kind: type) -> list[_Form]:
-        limits = self._limits.get(kind, {})
         written = self._keys[kind].split("|")
-        forms = [_Form(kind, words.split(), self.of, limits) for words in written]
+        forms = [_Form(kind, words.split(), self.of) for words in written]
         told = {name for form in forms for name in form.attributes.values()}
         for form in forms:
             form.missing = told.difference(form.attributes.values())
@@ -142,10 +119,8 @@ class _Form:
         kind: type,
         words: list[str],
         codec_of: Callable[[Any], JsonCodec],
-        limits: Mapping[str, Limit],
     ) -> None:
         self.kind = kind
-        self.limits = limits
         # Fields that another form of the record has.
         self.missing: set[str] = set()
         fields = _fields(kind)
@@ -182,10 +157,7 @@ class _Form:
         found = {}
         for key, codec in self.codecs.items():
             if key in content:
-                name = self.attributes[key]
-                found[name] = read_at(key, codec, content[key])
-                if name in self.limits:
-                    _limited(found[name], self.limits[name], key)
+                found[self.attributes[key]] = read_at(key, codec, content[key])
         return self.kind(**found)
 
 
@@ -261,36 +233,6 @@ def each(content: Any, key: str, read: Callable[[Any], Any], default: Any = _NEE
     listed = field(content, key, list, default)
     codec = JsonCodec(shown, read)
     return tuple(read_at(f"{key}[{i}]", codec, item) for i, item in enumerate(listed))
-
-
-def keep_to(limit: Limit, value: Any, place: str = "") -> Any:
-    """The value, or `BadField`."""
-    _check(value, limit, place)
-    return value
-
-
-def _limited(value: Any, limit: Limit, place: str) -> None:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple):
-        for i, item in enumerate(value):
-            # A pair is an item of an object.
-            _limited(item[1] if isinstance(item, tuple) else item, limit, f"{place}[{i}]")
-    else:
-        _check(value, limit, place)
-
-
-def _check(value: Any, limit: Limit, place: str) -> None:
-    if isinstance(limit, re.Pattern):
-        if limit.fullmatch(_checked(value, str)) is None:
-            raise BadField(f"is {shown(value)}, expected what fits {limit.pattern}", place)
-    elif value is not None and value not in limit:
-        expected = limit if isinstance(limit, Between) else f"one of {_listed(limit)}"
-        raise BadField(f"is {shown(value)}, expected {expected}", place)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(names)))
 
 
 _short = reprlib.Repr()

@@ -70,7 +70,7 @@ def test_a_kernel_of_other_source_or_settings_is_another_kernel(change, tmp_path
         (b"[]", "format is None, but this opforge reads 3"),
         ({"format": 1}, "format is 1, but this opforge reads 3"),
         ({"kernels": [{"module": 3}]}, "kernels[0]"),
-        ({"processes": -1}, "processes is -1, expected 0 to"),
+        ({"processes": "1"}, "processes is '1', expected int"),
     ],
 )
 def test_what_is_not_a_recording_is_refused(content, said, tmp_path):

@@ -23,7 +23,7 @@ from typing import Any
 from .. import _compat
 from ..errors import BadOption, NotServable
 from ..notebook import counted
-from ..records import BadField, Between, Codecs
+from ..records import BadField, Codecs
 from .constants import CannotRecord, RecordedChoice, decode, encode, home_of, name_of
 
 FORMAT = 3
@@ -204,7 +204,6 @@ class Recording:
         return ""
 
 
-_COUNT = Between(0, 2**63 - 1)
 CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
@@ -214,8 +213,7 @@ CODECS = Codecs(
         "text? settings? path? inside? module_text?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
-    },
-    limits={RecordedVariant: {"launches": _COUNT}, Recording: {"processes": _COUNT}},
+    }
 )
 
 

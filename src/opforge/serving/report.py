@@ -20,11 +20,10 @@ from typing import Any
 
 from ..errors import BadOption
 from ..notebook import counted
-from ..records import BadField, Between, each, field, keep_to
+from ..records import BadField, each, field
 
 FORMAT = 1
 _AGAIN = "write it again, with `opforge.served().to_json()` at the end of the program"
-_COUNT = Between(0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ def from_content(content: Any, where: str) -> Served:
 
 def _counts(content: Any, key: str) -> dict[str, int]:
     counts = field(content, key, dict)
-    return {name: keep_to(_COUNT, field(counts, name, int), name) for name in counts}
+    return {name: field(counts, name, int) for name in counts}
 
 
 def _handed_over(content: Any) -> tuple[tuple[str, str], int]:
-    count = keep_to(_COUNT, field(content, "launches", int), "launches")
+    count = field(content, "launches", int)
     return (field(content, "kernel", str), field(content, "reason", str)), count
 
 
