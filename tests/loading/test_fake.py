@@ -78,19 +78,6 @@ def test_it_is_exported_with_dynamic_sizes(loading, strict):
     torch.testing.assert_close(exported.module()(x), 3 * x + 1)
 
 
-def test_it_is_compiled_as_one_step(loading):
-    loading()
-    compiled = torch.compile(
-        lambda x: torch.ops.demo.add(x * 1, x) + 1,
-        fullgraph=True,
-        dynamic=True,
-        backend="aot_eager",
-    )
-    for rows in (2, 3, 5):
-        x = torch.arange(rows * 4.0).view(rows, 4)
-        torch.testing.assert_close(compiled(x), 2 * x + 1)
-
-
 def test_mutation_is_functionalized(loading, standin):
     loading()
     compiled = torch.compile(
@@ -207,14 +194,6 @@ def test_torchs_own_check_passes(loading):
     loading()
     x = torch.arange(6.0).view(2, 3)
     torch.library.opcheck(torch.ops.demo.add.default, (x, x))
-
-
-def test_meta_tensors_and_inference_mode(loading):
-    loading()
-    x = torch.ones(2, 3)
-    assert torch.ops.demo.add(x.to("meta"), x.to("meta")).shape == (2, 3)
-    with torch.inference_mode():
-        torch.testing.assert_close(torch.ops.demo.add(x * 1, x), 2 * x)
 
 
 def test_going_backward_through_compiled_code_raises(loading):

@@ -11,7 +11,6 @@ from opforge.arch import Arch
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.library.manifest_reader import Manifest
 from opforge.native.library.shared_library import SharedLibrary
-from support.archs import SM_90
 
 
 def forge(folder, name, text):
@@ -46,10 +45,6 @@ def manifest_of(*images):
 )
 def test_a_library_runs_on_the_gpus_that_have_an_image(image, gpu, runs):
     assert manifest_of(image).runs_on(Arch.named(gpu)) is runs
-
-
-def test_a_library_without_kernels_runs_anywhere():
-    assert manifest_of().runs_on(SM_90)
 
 
 def test_another_abi_is_refused_with_both_numbers(tmp_path):
@@ -107,8 +102,3 @@ def test_an_adapter_of_an_earlier_opforge_is_refused(dist, tmp_path, monkeypatch
     ops = opforge.load(folder, host_memory=True, adapter=False)
     assert "by ctypes" in str(ops)
     ops.close()
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(NotALibrary, match=r"there is no .*none\.so"):
-        opforge.load(tmp_path / "libnone.so")

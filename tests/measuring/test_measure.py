@@ -5,7 +5,6 @@ gives each configuration what the test wants.
 """
 
 import json
-import subprocess
 
 import pytest
 
@@ -16,7 +15,7 @@ from opforge.native.plan import plan
 from opforge.native.tracing.launches import by_table
 from opforge.tuning.table import load
 from support import launching, tuned_ops
-from support.processes import python, run_python
+from support.processes import run_python
 
 SCRIPT = """
 from support import tuned_ops
@@ -156,16 +155,6 @@ def test_sizes_that_are_missing_or_wrong(ops, tmp_path, given, said):
 def test_another_gpu_is_refused(ops, tmp_path):
     with pytest.raises(NeedsGpu, match=r"the GPU here is sm_90 \(NVIDIA H100\).*for sm_80"):
         tune([ops.scale], tmp_path / "t.json", sizes={"n": [1]}, arch="sm_80")
-
-
-@launching.no_gpu
-def test_the_command_says_the_same(ops):
-    ran = subprocess.run(
-        [python(), "-m", "opforge", "tune", f"{ops.__file__}:scale", "--sizes", "n=64"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 1
-    assert "torch finds none here" in ran.stderr
 
 
 def test_the_interpreter_is_not_measured(tmp_path):

@@ -9,10 +9,6 @@ import json
 import pytest
 
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER
-from opforge.native.ir.cases import Launch
-from opforge.native.plan import plan
-from opforge.native.tracing.launches import by_table
-from support import product_ops
 from support.processes import run_python
 
 SCRIPT = """
@@ -63,26 +59,6 @@ def test_every_product_has_a_row(path):
         assert [(r["at"], r["config"]["BLOCK_M"]) for r in block["rows"]] == [
             ([3, 5, 8, False, True], 16), ([40, 5, 8, False, True], 64),
         ]  # fmt: skip
-
-
-def test_rows_are_not_measured_again(path, tmp_path):
-    copied = tmp_path / "t.json"
-    copied.write_text(path.read_text())
-    sizes = {"m": [3, 40], "n": [5], "k": [8]}
-    assert measured(copied, "gated", sizes).startswith("0 4 0 ")
-
-
-def test_the_table_serves_a_build(path):
-    made = plan([product_ops.gated], (90,), choose=by_table(path))
-    found = {
-        dict(step.constants)["BLOCK_M"]
-        for case in made.ops[0].cases
-        for p in case.paths
-        if not any("k == 1" in str(g.condition) for g in p.guards)
-        for step in p.steps
-        if isinstance(step, Launch) and step.kernel_name == "gemm_kernel"
-    }
-    assert found == {"16", "64"}
 
 
 def test_products_compute_what_torch_does_while_they_are_measured(tmp_path):

@@ -42,19 +42,6 @@ def recorded(tmp_path_factory):
     return done, folder / "launches.json"
 
 
-def test_a_program_that_imports_opforge_before_triton_is_recorded(tmp_path):
-    code = (
-        "import opforge\n"
-        "with opforge.target('sm_90'):\n"
-        "    from support.recorded_programs import work\n"
-        "    work(16, 64)\n"
-    )
-    out = tmp_path / "launches.json"
-    done = opforge("record", "-o", out, "--", sys.executable, "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert read(out).launches == 5
-
-
 @pytest.mark.parametrize("before", [None, Recording((RecordedKernel("m", "k", "0", "m.py:1"),))])
 def test_a_run_that_records_nothing_is_told_and_leaves_the_file_as_it_is(tmp_path, before):
     path = tmp_path / "launches.json"

@@ -18,7 +18,6 @@ from opforge.report.read import read_served
 from opforge.serving.build import build
 from opforge.serving.manifest import read
 from support.archs import SM_80, SM_90
-from support.native.kernel_requests import copied
 from support.served_kernels import combine, made, narrowed, plus_one, recorded
 
 
@@ -299,12 +298,6 @@ def test_without_architectures_it_is_for_the_recorded_ones(tmp_path, arch):
     recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64), arch=arch)
     done = build(recording, tmp_path / "kernels")
     assert [*map(str, done.manifest.archs)] == [arch]
-
-
-def test_a_gluon_kernel_is_served(tmp_path):
-    recording = recorded(lambda x: copied[(1,)](x, x, 7, BLOCK=128))
-    done = build(recording, tmp_path / "kernels", archs=["sm_90"])
-    assert [kernel.name for kernel in done.manifest.kernels] == ["copied"]
 
 
 def test_a_build_of_which_nothing_is_left_fails(tmp_path):

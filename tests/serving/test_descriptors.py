@@ -13,7 +13,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import opforge
 from opforge.errors import NotServed, OpforgeWarning
 from opforge.recording.constants import RecordedChoice
-from opforge.report.read import read_all
 from opforge.serving.build import build
 from opforge.serving.plan import plan
 from support.native.hopper_ops import edges_kernel, moved_kernel, product_kernel, twice_kernel
@@ -240,15 +239,6 @@ def test_a_tensor_that_the_gpu_cannot_reach_is_refused(gpu, jit, folder):
     gpu.hide(x.data_ptr())
     with pytest.raises(ValueError, match="x_desc is in memory that the GPU cannot reach"):
         twice(x)
-
-
-def test_a_report_shows_descriptors(folder):
-    (report,) = read_all([str(folder)])
-    types = {variant.kernel: variant.types for variant in report.builds[0].variants}
-    assert types["support.native.hopper_ops:product_kernel"][:2] == (
-        "tensordesc<fp16[64, 32]>",
-        "tensordesc<fp16[32, 64]>",
-    )
 
 
 def test_blocks_follow_the_configuration_that_a_hook_sets_them_for():

@@ -16,7 +16,6 @@ import opforge
 from opforge import _compat
 from opforge.errors import NotFound, NotServed, OpforgeWarning
 from opforge.recording.model import Recording
-from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.find import find
 from support import compiled_graphs as texts
@@ -290,13 +289,6 @@ def test_nothing_is_written_to_inductors_caches(gpu, folder):
     opforge.serve(folder, strict=True)
     kernel = compiled("triton_poi_fused_add_0")
     assert not kernel.is_statically_launchable()
-
-
-def test_each_has_one_general_variant(recording, folder):
-    manifest = serving.ServedFolder(folder, strict=False, tune_missing=False).manifest
-    types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
-    assert types["scale_kernel"] == [("p16", "p16", "fp64", "i32"), ("p", "p", "fp64", "i32")]
-    assert types["triton_red_fused_sum"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]
 
 
 def test_a_long_name_is_shortened_where_it_is_a_files(recording, tmp_path):

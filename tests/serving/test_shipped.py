@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 
 import opforge
 from opforge.cli import main
-from opforge.errors import BadOption, NotServable, Untrusted
+from opforge.errors import BadOption
 from opforge.serving.build import build
 from opforge.shipping.command import run
 from support.served_folders import interpret
@@ -115,19 +114,6 @@ def test_a_name_is_refused_before_anything_is_built(tmp_path):
     done = CliRunner().invoke(main, ["build", str(tmp_path / "launches.json"), *output])
     assert done.exit_code == 1
     assert "a Python package cannot be named torch" in done.output
-
-
-def test_a_folder_that_was_altered_is_refused(folder, tmp_path):
-    altered = shutil.copytree(folder, tmp_path / "altered")
-    (altered / "_opforge_served.abi3.so").write_bytes(b"other")
-    with pytest.raises(Untrusted, match=r"abi3\.so has changed"):
-        run(str(altered), str(tmp_path), "1")
-
-
-def test_a_manifest_of_something_else_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(NotServable, match="cannot be read"):
-        run(str(tmp_path), str(tmp_path), "1")
 
 
 def test_a_library_is_not_renamed(tmp_path):

@@ -8,7 +8,7 @@ from opforge.errors import NotServed, OpforgeWarning
 from opforge.serving.build import build
 from opforge.serving.plan import _mixes, plan
 from support.served_folders import interpret
-from support.served_kernels import combine, mixed, recorded
+from support.served_kernels import mixed, recorded
 
 SEED = 123456789
 
@@ -100,8 +100,3 @@ def test_many_wide_integers_have_the_mixes_that_were_seen_and_one_wide_each():
     one_wide = [tuple("i64" if i == j else "i32" for i in range(5)) for j in range(5)]
     assert set(made) == {wide, ("i32",) * 5, *one_wide}
     assert len(made) == 7
-
-
-def test_an_integer_that_is_alone_may_become_wide():
-    recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64))
-    assert {types[-1] for types in mixes(recording)} == {"i32", "i64"}

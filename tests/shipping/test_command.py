@@ -13,9 +13,7 @@ import zipfile
 
 import pytest
 from auditwheel import wheel_abi
-from click.testing import CliRunner
 
-from opforge.cli import main
 from opforge.errors import BadOption, NotALibrary, OutputNotWritable, Untrusted
 from opforge.shipping.command import check_package_name, run
 from opforge.shipping.package import copied_files, platform_of
@@ -39,14 +37,6 @@ def for_machine(dist, folder, number):
         content[18:20] = number.to_bytes(2, "little")
         file.write_bytes(content)
     return recorded(folder, "shipped_ops")
-
-
-def test_the_command_says_what_it_wrote(dist, tmp_path):
-    done = CliRunner().invoke(main, ["wheel", str(dist), "-o", str(tmp_path), "--version", "2.0"])
-    assert done.exit_code == 0, done.output
-    (file,) = tmp_path.iterdir()
-    assert done.output.startswith(f"{file}: 2 operators for sm_80, sm_90, ")
-    assert file.name.startswith("shipped_ops-2.0-py3-none-manylinux_2_")
 
 
 def test_the_wheel_has_the_library_and_nothing_of_its_build(wheel):
@@ -181,13 +171,6 @@ def test_a_library_without_torch_operators_is_refused(dist, tmp_path):
     bare = dataclasses.replace(program, ops=(dataclasses.replace(add, schema=""),))
     error = refused(build(bare, tmp_path / "dist", dist), NotALibrary, tmp_path)
     assert error.found == "add: it is not a torch operator (mode none)"
-
-
-def test_a_name_that_another_package_has_is_refused(dist, tmp_path):
-    folder = build(library("numpy"), tmp_path / "dist", dist)
-    error = refused(folder, BadOption, tmp_path)
-    assert error.what.startswith("a Python package cannot be named numpy: ")
-    assert error.fix == "build the library with another --name"
 
 
 @pytest.mark.parametrize("name", ["Torch", "TVM_FFI", "tvm__ffi", "json", "lambda", "a-b"])

@@ -83,12 +83,6 @@ def test_the_command_names_what_it_wrote(dist, tmp_path):
     assert CliRunner().invoke(main, arguments).exit_code == 0
 
 
-def test_a_name_that_the_hub_does_not_take_is_refused(dist):
-    library = dataclasses.replace(read_built(dist), name="Ops_")
-    with pytest.raises(BadOption, match="cannot be named Ops-"):
-        hub_files(library, "1")
-
-
 def test_a_library_for_amd_alone_is_refused(dist):
     library = dataclasses.replace(read_built(dist), archs=("gfx90a", "gfx942"))
     with pytest.raises(BadOption, match="is for gfx90a, gfx942, and this layout is for CUDA"):

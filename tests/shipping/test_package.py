@@ -3,8 +3,6 @@
 import ast
 import dataclasses
 import inspect
-import subprocess
-import sys
 import types
 from pathlib import PurePosixPath
 
@@ -146,39 +144,6 @@ def test_a_name_that_the_package_cannot_have_is_left_to_torch_ops(name):
 )
 def test_arguments_that_python_cannot_have_are_left_to_torch_ops(arguments):
     assert [*signatures(module_of(op(*arguments, name="g"), op()))] == ["f"]
-
-
-def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
-    mode = Argument("mode", "str?", ("relu", None), default=("relu",))
-    package = tmp_path / "mylib"
-    package.mkdir()
-    for name, text in files_of(op(Argument("x", "Tensor"), mode, doc="Doc.")).items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    # Torch's own types take mypy ten seconds.
-    (tmp_path / "torch.pyi").write_text("class Tensor: ...\nclass dtype: ...\n")
-    (tmp_path / "use.py").write_text(
-        "import mylib\nfrom torch import Tensor\n\n"
-        "def use(x: Tensor) -> Tensor:\n"
-        "    folder: str = mylib.get_include()\n"
-        "    print(folder, mylib.f(x, None))\n"
-        "    mylib.f(3)\n"
-        "    mylib.f(x, 'gelu')\n"
-        "    mylib.g(x)\n"
-        "    return mylib.f(x, mode='relu')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", "use.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    # Of packages that are installed, mypy reports none.
-    errors = [line.split(": ")[0] for line in done.stdout.splitlines() if ": error: " in line]
-    found = [place for place in errors if place.startswith("use.py")]
-    assert found == ["use.py:7", "use.py:8", "use.py:9"], done.stdout
-
-
-def test_the_file_that_is_copied_names_this_library():
-    assert 'LIBRARY = "mylib"\nMACHINE = "x86_64"\n' in files_of(op())["_library.py"]
 
 
 def imported(file, text):

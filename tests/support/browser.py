@@ -4,7 +4,6 @@ Messages are JSON, each with a zero byte at its end: commands go to the browser'
 answers and events come from its descriptor 4.
 """
 
-import base64
 import fcntl
 import itertools
 import json
@@ -100,13 +99,13 @@ class Browser:
             raise BrowserFailed(str(found["exceptionDetails"]))
         return found["result"].get("value")
 
-    def look(self, *, scheme="light", media="screen", width=1400, height=900):
-        """As whom: a person with this screen, or a printer."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.do("Emulation.setEmulatedMedia", media=media, features=features)
+    def look(self):
+        """On a large light screen."""
+        features = [{"name": "prefers-color-scheme", "value": "light"}]
+        self.do("Emulation.setEmulatedMedia", media="screen", features=features)
         self.do(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=False,
+            width=1400, height=900, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
 
     def click(self, selector):
@@ -128,15 +127,6 @@ class Browser:
         for key in text:
             self.do("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
             self.do("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def screenshot(self):
-        """What is on the screen, as PNG."""
-        return base64.b64decode(self.do("Page.captureScreenshot", format="png")["data"])
-
-    def printed(self):
-        """What a printer gets, as PDF."""
-        made = self.do("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
-        return base64.b64decode(made["data"])
 
     def close(self):
         try:

@@ -1,6 +1,5 @@
 """Tables in native builds: conditions on sizes and GPUs, and notes where a table says nothing."""
 
-from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
 from opforge.native.tracing.launches import by_table
@@ -77,11 +76,3 @@ def test_notes_name_every_gpu_that_they_are_about(ops, table_of):
         # Of another case, for all of them.
         "no rows for tensors of float16, float16",
     }
-
-
-def test_the_listing_knows_the_table(ops, table_of):
-    path = table_of({1024: 128, 65536: 256})
-    shown = listing(
-        BuildArguments((f"{ops.__name__}:scale",), "dist", ("sm_90",), tuning=str(path))
-    )
-    assert "8192" in shown

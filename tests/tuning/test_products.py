@@ -19,7 +19,7 @@ from opforge.native.tracing.launches import by_table
 from opforge.tuning.choose import config_of
 from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, save
 from support import product_ops
-from support.archs import SM_90, sm
+from support.archs import SM_90
 from support.native import torch_bodies
 
 # The tables are for this GPU alone.
@@ -128,25 +128,6 @@ def note_of(program):
     return note.partition(" became ")[2]
 
 
-def test_notes_name_the_table_and_what_its_tiles_are_for(table_of):
-    (built,) = Program(product, choose=by_table(table_of(MORE)), **SPECS).body.built
-    assert [note.partition(" became ")[2] for note in built.notes] == [
-        f"kernel gemm_kernel, with tiles of {tiles} for fp16 on sm_90, from tuning.json where "
-        f"{under}"
-        for tiles, under in (("16 x 64 x 128", "m <= 256"), ("128 x 256 x 64", "256 < m"))
-    ]
-
-
-def test_a_second_product_of_the_same_sizes_has_their_conditions(table_of):
-    def body(x: Tensor, w: Tensor) -> Tensor:
-        return x @ w + x.abs() @ w
-
-    (built,) = Program(body, choose=by_table(table_of(MORE)), **SPECS).body.built
-    notes = [note for note in built.notes if "gemm_kernel" in note]
-    assert len(notes) == 2
-    assert all("where" in note for note in notes)
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -162,11 +143,6 @@ def test_a_table_without_a_fitting_row_leaves_the_fixed_tiles(given, why, table_
         f"kernel gemm_kernel, with fixed tiles of 128 x 128 x 64 for fp16: the tuning table "
         f"has {why}"
     )
-
-
-def test_other_gpus_keep_the_fixed_tiles(table_of):
-    program = Program(product, archs=sm(80, 90), choose=by_table(table_of(MORE)), **SPECS)
-    assert set(tiles_of(program).values()) == {("16", "64"), ("128", "256"), ("128", "128")}
 
 
 def test_the_listing_and_explain_say_which_tiles_are_taken(table_of):

@@ -45,37 +45,6 @@ def test_each_device_has_its_own(serving, standin):
 
 
 @pytest.mark.parametrize(
-    ("capability", "archs", "taken"),
-    [
-        ((8, 0), (80, 90), 80),
-        ((8, 9), (80, 86, 90), 86),
-        ((9, 0), (80, 90), 90),
-    ],
-)
-def test_the_architecture_that_fits_best_is_taken(serving, standin, capability, archs, taken):
-    standin.reset(capability=capability)
-    serving.simple(F32, image=serving.image(archs=archs)).bind((1,))(X, 1)
-    assert standin.launches[0].image.endswith(f"sm_{taken}".encode())
-
-
-@pytest.mark.parametrize(
-    ("capability", "archs", "reason"),
-    [
-        ((7, 5), (80, 90), "nothing was built for sm_75 (device 0), only for sm_80, sm_90"),
-        ((9, 0), (80,), "nothing was built for sm_90 (device 0), only for sm_80"),
-    ],
-)
-def test_without_an_architecture_that_fits(serving, standin, capability, archs, reason):
-    standin.reset(capability=capability)
-    image, evaluated = serving.image(archs=archs), []
-    launch = serving.simple(F32, image=image).bind(lambda meta: (2, evaluated.append(meta) or 1))
-    assert launch(X, 1) == "handed over"
-    # Not the function, which was called once.
-    assert serving.handed == [((2, 1, 1), (X, 1), {}, reason)]
-    assert (serving.told, len(evaluated), standin.launches) == ([(reason, "arch")], 1, [])
-
-
-@pytest.mark.parametrize(
     ("content", "symbol", "said"),
     [
         (b"nonsense", "add", "cuModuleLoadData: CUDA_ERROR_200 (200)"),
@@ -88,13 +57,6 @@ def test_what_is_no_image(serving, standin, content, symbol, said):
     with pytest.raises(RuntimeError, match=f"^{symbol}: {re.escape(said)}"):
         image.load()
     assert standin.alive["modules"] == 0
-
-
-def test_shared_memory_beyond_48_kib_is_asked_for(serving, standin):
-    serving.simple(F32, image=serving.image(shared=100_000)).bind((1,))(X, 1)
-    assert standin.calls.count("cuFuncSetAttribute") == 1
-    assert standin.calls.count("cuFuncSetCacheConfig") == 1
-    assert standin.launches[0].shared == 100_000
 
 
 def test_more_shared_memory_than_the_device_has(serving, standin):

@@ -2,7 +2,6 @@
 
 import weakref
 
-import pytest
 import torch
 
 from support.serving import param
@@ -18,30 +17,6 @@ def test_a_kernel_may_have_256_parameters(serving, standin):
     seen = serving.read_arguments(*["i32"] * 256, "p", "p")
     kernel.bind((1,))(*range(256))
     assert seen == [(*range(256), 0, 0)]
-
-
-PLAIN = param("fixed", specializes=False), param("loose", aligns=False)
-
-
-@pytest.mark.parametrize(
-    ("dtypes", "types", "text"),
-    [
-        ((F32,), ("p", "i32"), "k: 1 dtypes for 2 parameters"),
-        ((F32, "int"), ("p",), "k: a variant has 1 types for 2 parameters"),
-        ((F32, "int"), ("p", "i33"), "k: n has no type 'i33'"),
-        ((F32, "int"), ("i32", "i32"), "k: x is a pointer, which cannot be passed as 'i32'"),
-    ],
-)
-def test_instances_of_a_damaged_manifest_are_refused(serving, dtypes, types, text):
-    kernel = serving.kernel(param("x"), param("n"), name="k")
-    with pytest.raises(ValueError, match=text):
-        kernel.add((), dtypes, {}, [(types, serving.image())])
-
-
-def test_ones_are_taken_where_only_alignment_is_not_specialized(serving):
-    kernel = serving.kernel(*PLAIN)
-    kernel.add((), ("int", "int"), {}, [(("i32", "1"), serving.image())])
-    assert kernel.bind((1,))(5, 1) is None
 
 
 class Owner:

@@ -220,11 +220,6 @@ def test_a_callable_grid_gets_all_parameters_by_name(serving, standin):
     assert standin.launches[0].grid == (10, 2, 3)
 
 
-def test_a_grid_is_not_evaluated_where_the_launch_is_handed_over(serving):
-    serving.simple(F32).bind(lambda _: fail())(X, 2**40)
-    assert len(serving.handed) == 1
-
-
 class Index:
     def __index__(self):
         return 4

@@ -86,18 +86,6 @@ def test_a_mix_of_widths_that_was_not_built_is_named(serving):
     assert serving.handed[0][-1] == reason
 
 
-def test_reasons_do_not_grow_with_values(serving):
-    kernel = serving.kernel(param("n"), BLOCK)
-    kernel.add((64,), ("int",), {}, [(("i32:16",), serving.image())])
-    for i in range(100):
-        kernel.bind((1,))(2**63 + i, 64)
-        kernel.bind((1,))(2**40 + i, 64)
-        kernel.bind((1,))(17 + 16 * i, 64)
-        kernel.bind((1,))(16, 65 + i)
-        kernel.bind((1,))(16, 64, num_warps=i)
-    assert len({reason for *_, reason in serving.handed}) == 5
-
-
 def test_other_constants_dtypes_and_options_are_handed_over(serving):
     kernel = serving.kernel(param("x"), BLOCK, param("EVEN", constexpr=True))
     kernel.add((64, True), (F32,), {"num_warps": 4}, [(("p",), serving.image())])

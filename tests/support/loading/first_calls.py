@@ -70,20 +70,9 @@ def inference_mode(ops):
         return add(X.clone(), X).tolist()
 
 
-def autocast(ops):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        return add(X, X).tolist()
-
-
 def requires_grad(ops):
     out = add(leaf(), X)
     return out.tolist(), out.requires_grad, failure(out.sum().backward)
-
-
-def requires_grad_below_autograd(ops):
-    with torch._C._AutoDispatchBelowAutograd():
-        out = add(leaf(), X)
-    return out.tolist(), out.requires_grad
 
 
 def carried_backward(ops):
@@ -144,10 +133,6 @@ def grad_transform(ops):
     return failure(torch.func.grad(lambda x: add(x, x).sum()), X)
 
 
-def functionalized(ops):
-    return torch.func.functionalize(add)(X, X).tolist()
-
-
 def mutated(ops):
     x, state = torch.zeros(4), torch.zeros(3)
     torch.ops.demo.special(x, "pdl")
@@ -161,13 +146,6 @@ def mutated_leaf(ops):
 
 def uncovered(ops):
     return failure(add, X.double(), X.double())
-
-
-def jit_wanted(ops):
-    import opforge
-
-    with opforge.backend("jit"):
-        return failure(add, X, X)
 
 
 def threads(ops):
@@ -186,26 +164,6 @@ def threads(ops):
     for worker in workers:
         worker.join()
     return given
-
-
-def threads_and_the_source(ops):
-    import opforge
-    from support.loading import demo_source
-
-    barrier, given = threading.Barrier(3), []
-
-    def call():
-        barrier.wait()
-        given.append(failure(add, leaf(), X))
-
-    workers = [threading.Thread(target=call) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    barrier.wait()
-    opforge.op(demo_source.add, name="demo::add", mode="custom_op")
-    for worker in workers:
-        worker.join()
-    return add(X, X).tolist(), given
 
 
 def source_afterwards(ops):
