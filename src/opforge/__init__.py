@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .recording.recorder import record
     from .serving.report import Served
     from .serving.serve import serve, served
-    from .tuning.use import use_tuning
+    from .tuning.choose import use_tuning
 
 __version__ = "0.1.0"
 
@@ -71,7 +71,7 @@ __getattr__, __dir__ = hand_on(
         "recording.recorder": ("record",),
         "serving.report": ("Served",),
         "serving.serve": ("serve", "served"),
-        "tuning.use": ("use_tuning",),
+        "tuning.choose": ("use_tuning",),
     },
     modules=("errors", "magi", "native"),
     namesakes=("check", "explain", "op"),

@@ -21,7 +21,7 @@ import torch
 from . import _compat
 from .errors import NeedsGpu, UnsupportedBody, first_line
 from .gpu_target import DEFAULT
-from .tuning.use import pinned
+from .tuning.choose import pinned
 
 _NAME = "opforge::needs_gpu"
 # It is said to write what the kernel would have written, or compilers would drop it.

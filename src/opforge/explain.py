@@ -23,7 +23,7 @@ from .model import (
 )
 from .notebook import html_table
 from .registration.register import Definition, Registration
-from .tuning.use import rows_of, unmeasured
+from .tuning.choose import rows_of, unmeasured
 
 _PATHS = {
     "direct": "direct: calls go to the OpOverload itself",

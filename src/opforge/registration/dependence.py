@@ -25,7 +25,7 @@ import torch
 from .. import _compat
 from .._compat import bytecode, reach
 from ..model import LAUNCHED, KernelRef
-from ..tuning.use import rows_of
+from ..tuning.choose import rows_of
 
 _kernels, _operators = _compat.kernels, _compat.operators
 # By id, because hashing a class may run its metaclass's code.

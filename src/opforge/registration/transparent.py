@@ -28,7 +28,7 @@ from ..model import (
     Lowered,
     Reading,
 )
-from ..tuning.use import choose_first
+from ..tuning.choose import choose_first
 from .checks import tensors_in
 from .dependence import Dependence
 from .direct import is_overridden

@@ -19,9 +19,8 @@ from ..._compat.tracing import Traced
 from ...arch import HOPPER
 from ...capture import LaunchRouter, correct_launch
 from ...errors import UnsupportedBody
-from ...tuning.choose import Choice, choose
+from ...tuning.choose import Choice, choose, table_in_use
 from ...tuning.table import TuningTable, load
-from ...tuning.use import table_in_use
 from ..ir.abi import MAJOR
 from ..ir.cases import ONE, Argument, Descriptor, Launch, Pointer, ScalarValue, Variant
 from ..ir.dtypes import ALIASES
