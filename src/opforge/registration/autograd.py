@@ -55,9 +55,9 @@ class AutogradRecorder:
         self,
         generated: Generated,
         overload: Any,
-        *,
         backward: Callable[..., Any],
         setup_context: Callable[..., Any] | None,
+        *,
         option: str = "backward",
         followed: bool = True,
     ) -> None:
@@ -513,12 +513,16 @@ class Unrecorded:
         a subclass     a kernel at the Python key      `subclassed`
     """
 
-    def __init__(self, transparency: Transparency, checks: CallChecks) -> None:
+    def __init__(
+        self, transparency: Transparency, checks: CallChecks, *, views: bool = False
+    ) -> None:
+        """`views`: outputs may be views of inputs, as the user's schema says."""
         self.name = transparency.name
         self.location = transparency.location
         self.lowered = transparency.lowered
         self.transparency = transparency
         self.checks = checks
+        self.views = views
         self.apply: Callable[..., Any] | None = None
         # Autograd gets them flattened.
         self.lists = any(leaf.container for leaf in self.lowered.returns)
@@ -552,6 +556,9 @@ class Unrecorded:
 
     def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel at functorch's key, around the one that torch has there."""
+        # What an op with torch.Tag.inplace or out returns is the argument itself, not a view of it.
+        if self.views and not self.lowered.returned:
+            return self.checks.views_transformed(original)
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             def run() -> Any:
@@ -579,6 +586,13 @@ class Unrecorded:
             run = functools.partial(original, keyset, *args, **kwargs)
             if _compat.faking() or _compat.functionalizing() or not self.needs_grad(args, kwargs):
                 return run()
+            if self.views:
+                # The subclass returns one as a tensor of its own, so a write to it would be lost.
+                raise WrongResult(
+                    "the op returns a view of a tensor subclass, whose writes autograd cannot "
+                    "follow without a backward",
+                    fix="give backward=, or call it under torch.no_grad()",
+                ).locate(self.name, self.location)
             below = functools.partial(_below_autograd, run)
             return self.record(below, args, kwargs, is_counted=True)
 

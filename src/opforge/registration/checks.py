@@ -265,25 +265,6 @@ class CallChecks:
 
         return refuse
 
-    def views_subclassed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel at the Python key of an op that returns views and has no backward.
-
-        A subclass returns the view as a tensor of its own, so a write to it would be lost.
-        """
-
-        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            traced = _compat.faking() or _compat.functionalizing()
-            tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
-            if not traced and _compat.grad_enabled() and any(t.requires_grad for t in tensors):
-                raise WrongResult(
-                    "the op returns a view of a tensor subclass, whose writes autograd cannot "
-                    "follow without a backward",
-                    fix="give backward=, or call it under torch.no_grad()",
-                ).locate(self.name, self.location)
-            return original(keyset, *args, **kwargs)
-
-        return kernel
-
     def _argument(self, what: str, path: str | None, fix: str) -> WrongArgument:
         return WrongArgument(what, parameter=path, fix=fix, op=self.name, location=self.location)
 

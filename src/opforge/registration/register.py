@@ -48,6 +48,11 @@ class Definition:
     dialect: Dialect = OPFORGE
 
     @property
+    def own_name(self) -> str:
+        """Without the namespace."""
+        return self.name.partition("::")[2]
+
+    @property
     def body_keys(self) -> frozenset[str] | None:
         """The backends that the body is for; None if it is for all that have no other kernel."""
         if not self.device_types:
@@ -204,10 +209,19 @@ class Registration:
         definition, defined, lowered = self.definition, self.defined, self.definition.lowered
         files = self.generated.files if amends else None
         generated = Generated(definition.name, definition.location, lowered, files)
-        completes = amends or self.is_from_library
-        installer = _Installer(definition, defined, generated, completes=completes)
+        self.generated, completes = generated, amends or self.is_from_library
+        writer = KernelWriter(
+            guarded=definition.backward is None,
+            verified=definition.fake.given is None,
+            views=definition.views,
+            launches=lambda: definition.transparency.reading.may_launch,
+        )
         try:
-            self.device_kernels = installer.install()
+            self._install_kernels(writer, completes=completes)
+            self._install_rules()
+            self.device_kernels = {
+                each: self._install_for_device(each, writer) for each in definition.device_kernels
+            }
             if not completes:
                 # A library that is loaded has kernels in C++, which this would slow down.
                 _compat.dispatch_from_python(defined.overload)
@@ -217,7 +231,6 @@ class Registration:
             defined.destroy()
             generated.forget()
             raise
-        self.generated = generated
         for node in (*(p.node for p in lowered.signature.parameters), lowered.signature.returns):
             register_records(node)
         self.direct = None
@@ -228,13 +241,159 @@ class Registration:
         # Calls of a library that is loaded come to its C++.
         if not (self.is_from_library or at_once or definition.views) and may_be_direct(lowered):
             self.direct = DirectCalls(
-                generated,
-                defined.overload,
-                installer.writer,
-                definition.body_keys,
-                definition.autocast,
+                generated, defined.overload, writer, definition.body_keys, definition.autocast
             )
             generated.in_first_call = self.begin_direct_calls
+
+    def _put(self, kernel: Any, key: str, *, with_keyset: bool = False) -> None:
+        self.defined.kernels.impl(self.definition.own_name, kernel, key, with_keyset=with_keyset)
+
+    def _put_unlisted(self, kernel: Any, key: str, *, with_keyset: bool = False) -> None:
+        """Off torch's list, so that a kernel of somebody else's is noticed there."""
+        self._put(kernel, key, with_keyset=with_keyset)
+        _compat.unlist(self.defined.kernels, listed_name(self.definition.name, key))
+
+    def _install_kernels(self, writer: KernelWriter, *, completes: bool) -> None:
+        """The body, its fake, and what autograd asks; `completes`: beside kernels of others."""
+        definition, generated, library = self.definition, self.generated, self.defined.kernels
+        name, keys, lowered = definition.name, definition.body_keys, definition.lowered
+        theirs = {k for k in ("Autograd", "Meta") if completes and _compat.has_kernel(name, k)}
+        kernel = generated.later("_of_kernel", writer.kernel)
+        self._fill_namespace()
+        for key in COMPOSITE[:1] if keys is None else sorted(keys):
+            self._put_unlisted(kernel, key)
+        if "Meta" not in theirs:
+            _compat.register_fake(library, name, definition.fake, definition.location)
+        autograd: Any = None
+        if definition.backward is not None:
+            self._add_recorder()
+            autograd = generated.later("_of_autograd", writer.autograd)
+        elif lowered.tensors:
+            unrecorded = Unrecorded(
+                definition.transparency, generated.checks, views=definition.views
+            )
+            generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
+            self._let_backward_raise(unrecorded)
+            autograd = torch.library.fallthrough_kernel
+        if autograd is not None and "Autograd" not in theirs:
+            self._put_unlisted(autograd, "Autograd", with_keyset=definition.backward is not None)
+        recorded = definition.backward is not None or not lowered.tensors
+        if recorded and definition.transparency.first.may_be_transparent:
+            self._put_functional_rule(definition.transparency.traced)
+        if lowered.mutated:
+            below = _compat.after_inplace_or_view
+            generated.namespace["_of_plain"] = PlainKeysets(name, below, keys)
+            inplace = generated.later("_of_inplace", write_inplace)
+            self._put(inplace, "ADInplaceOrView", with_keyset=True)
+
+    def _put_functional_rule(self, rule: Callable[..., Any]) -> None:
+        _compat.register_functional_rule(self.defined.kernels, self.definition.own_name, rule)
+
+    def _fill_namespace(self) -> None:
+        """Give the kernels, the trace and the fake what they call."""
+        definition, generated = self.definition, self.generated
+        fake, transparency = definition.fake, definition.transparency
+        generated.namespace.update(
+            _of_fn=definition.fn,
+            _of_redispatch=self.overload.redispatch,
+            _of_listed=_compat.ALWAYS_LISTED,
+            _of_composite=listed_name(definition.name, COMPOSITE[0]),
+            _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
+            _of_after_autograd=_compat.after_autograd,
+            _of_after_inplace=_compat.after_inplace_or_view,
+            **self._asked_by_kernels(),
+        )
+
+        def on_original_arguments(*args: Any, **kwargs: Any) -> Any:
+            return generated.bind(definition.fn)(*args, **kwargs)
+
+        transparency.body = on_original_arguments
+        transparency.body_keys = definition.body_keys
+        fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
+        fake.call = _on_fakes(definition, generated)
+
+    def _asked_by_kernels(self) -> dict[str, Any]:
+        """What the op's own kernel and those for device types call."""
+        fake, transparency = self.definition.fake, self.definition.transparency
+
+        def explain_failure(error: Exception, *tensors: Any) -> None:
+            fake.explain_leak(error)
+            transparency.explain_failure(error, *tensors)
+
+        return {
+            "_of_pending": fake.pending,
+            "_of_verify": fake.verify,
+            "_of_explain_failure": explain_failure,
+        }
+
+    def _add_recorder(self) -> None:
+        definition, generated = self.definition, self.generated
+        name, lowered, transparency = definition.name, definition.lowered, definition.transparency
+        callbacks: list[Any] = [
+            definition.backward,
+            with_all_inputs(lowered.signature, definition.setup_context),
+        ]
+        if transparency.first.backward_may_launch:
+            callbacks = [fn and transparency.with_capture(fn) for fn in callbacks]
+        followed = True
+        if definition.views:
+            # torch's own kernel for levels of torch.func would lose writes to a view.
+            refused = generated.checks.views_transformed
+            _compat.around_functorch(self.defined.kernels, name, refused)
+            followed = _compat.follow_views(
+                self.defined.kernels, definition.own_name, self.overload
+            )
+        generated.namespace.update(
+            _of_plain=PlainKeysets(name, _compat.after_autograd, definition.body_keys),
+            _of_record=recorder_for(lowered)(
+                generated,
+                self.overload,
+                *callbacks,
+                option=definition.dialect.backward,
+                followed=followed,
+            ),
+        )
+
+    def _let_backward_raise(self, unrecorded: Unrecorded) -> None:
+        """Make a missing backward raise in traces and in torch.func."""
+        name = self.definition.name
+        define_raising_ops()
+        self._put_functional_rule(unrecorded.traced)
+        _compat.around_functorch(self.defined.kernels, name, unrecorded.transformed)
+        _compat.around_subclasses(self.defined, name, unrecorded.subclassed)
+
+    def _install_rules(self) -> None:
+        """What changes a call before it comes to a backend, autograd aside."""
+        definition, overload = self.definition, self.overload
+        if definition.vmap is not None:
+            batched = make_vmap_kernel(self.generated, overload, definition.vmap)
+            self._put(batched, "FuncTorchBatched", with_keyset=True)
+        for device_type, dtype in definition.autocast.items():
+            key = _compat.autocast_key(device_type)
+            cast = make_autocast_kernel(overload, device_type, dtype)
+            _compat.python_kernel(overload, key, cast)
+            self._put(cast, key)
+        by_device = definition.device_types or definition.device_kernels
+        if by_device and not definition.lowered.tensors:
+            self._put(_to_device(overload, definition.lowered), "BackendSelect", with_keyset=True)
+
+    def _install_for_device(self, device_type: str | None, writer: KernelWriter) -> Generated:
+        """A kernel for one device type, or for the others, behind the same checks as the body."""
+        definition = self.definition
+        fn = definition.device_kernels[device_type]
+        beside = self.generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
+        kernel = beside.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
+        beside.namespace.update(
+            _of_fn=fn,
+            _of_unrecorded=Unrecorded(definition.transparency, beside.checks).eager(kernel),
+            **self._asked_by_kernels(),
+        )
+        beside.before_first_call = definition.transparency.resolve_mode
+        if device_type is None:
+            self._put_unlisted(kernel, COMPOSITE[0])
+        else:
+            self._put(kernel, _compat.backend_key(device_type))
+        return beside
 
     def choose_kernel(self, device_type: str, *, own: bool) -> None:
         """Let a device's own kernel run, if it has one, or the op's body in its place."""
@@ -257,7 +416,7 @@ class Registration:
             self.handle.__globals__["_of_call"] = call
 
 
-# All that `_install` may have kernels at; a backend's stands for CompositeExplicitAutograd.
+# All that `install` may have kernels at; a backend's stands for CompositeExplicitAutograd.
 _KEYS = (
     "XPU", "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "AutocastCPU",
     "AutocastCUDA", "BackendSelect", "FuncTorchBatched", "FuncTorchDynamicLayerBackMode", "Python",
@@ -296,219 +455,36 @@ def _define(definition: Definition) -> _compat.DefinedOp:
     return defined.with_other_kernels()
 
 
-class _Installer:
-    """Puts the kernels of an op into torch.
+def _to_device(overload: Any, lowered: Lowered) -> Callable[..., Any]:
+    """The kernel that sends a call without tensors to the backend of its device."""
+    name = next(a.name for a in lowered.arguments if a.type in ("Device", "Device?"))
 
-    `completes`: torch knew the op before, so kernels of somebody else's may be there, and stay.
-    """
-
-    def __init__(
-        self,
-        definition: Definition,
-        defined: _compat.DefinedOp,
-        generated: Generated,
-        *,
-        completes: bool,
-    ) -> None:
-        self.definition = definition
-        self.lowered = definition.lowered
-        self.defined = defined
-        self.library, self.overload = defined.kernels, defined.overload
-        self.op = definition.name.partition("::")[2]
-        self.generated = generated
-        self.taken = {
-            key
-            for key in ("Autograd", "Meta")
-            if completes and _compat.has_kernel(definition.name, key)
-        }
-        self.writer = KernelWriter(
-            guarded=definition.backward is None,
-            verified=definition.fake.given is None,
-            views=definition.views,
-            launches=lambda: definition.transparency.reading.may_launch,
-        )
-
-    def install(self) -> dict[str | None, Generated]:
-        """Install all kernels; returns the generated functions of those for device types."""
-        definition = self.definition
-        kernel = self.generated.later("_of_kernel", self.writer.kernel)
-        self.fill_namespace()
-        keys = definition.body_keys
-        for key in COMPOSITE[:1] if keys is None else sorted(keys):
-            self.library.impl(self.op, kernel, key)
-            # So that somebody else's kernel there is noticed.
-            _compat.unlist(self.library, listed_name(definition.name, key))
-        if "Meta" not in self.taken:
-            _compat.register_fake(
-                self.library, definition.name, definition.fake, definition.location
-            )
-        if definition.backward is not None:
-            self.add_recorder()
-            recording = self.generated.later("_of_autograd", self.writer.autograd)
-            self.at_autograd(recording, with_keyset=True)
-        elif self.lowered.tensors:
-            unrecorded = Unrecorded(definition.transparency, self.generated.checks)
-            self.generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
-            self.let_backward_raise(unrecorded)
-            self.at_autograd(torch.library.fallthrough_kernel, with_keyset=False)
-        recorded = definition.backward is not None or not self.lowered.tensors
-        if recorded and definition.transparency.first.may_be_transparent:
-            _compat.register_functional_rule(self.library, self.op, definition.transparency.traced)
-        if self.lowered.mutated:
-            below = _compat.after_inplace_or_view
-            self.generated.namespace["_of_plain"] = PlainKeysets(definition.name, below, keys)
-            inplace = self.generated.later("_of_inplace", write_inplace)
-            self.library.impl(self.op, inplace, "ADInplaceOrView", with_keyset=True)
-        self.install_rules()
-        return {each: self.install_for_device(each) for each in definition.device_kernels}
-
-    def at_autograd(self, kernel: Any, *, with_keyset: bool) -> None:
-        if "Autograd" not in self.taken:
-            self.library.impl(self.op, kernel, "Autograd", with_keyset=with_keyset)
-            # As above: `torch.library.register_autograd` takes a name.
-            _compat.unlist(self.library, listed_name(self.definition.name, "Autograd"))
-
-    def fill_namespace(self) -> None:
-        """Give the kernels, the trace and the fake what they call."""
-        definition, generated = self.definition, self.generated
-        fake, transparency = definition.fake, definition.transparency
-        generated.namespace.update(
-            _of_fn=definition.fn,
-            _of_redispatch=self.overload.redispatch,
-            _of_listed=_compat.ALWAYS_LISTED,
-            _of_composite=listed_name(definition.name, COMPOSITE[0]),
-            _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
-            _of_after_autograd=_compat.after_autograd,
-            _of_after_inplace=_compat.after_inplace_or_view,
-            **self.asked_by_kernels(),
-        )
-
-        def on_original_arguments(*args: Any, **kwargs: Any) -> Any:
-            return generated.bind(definition.fn)(*args, **kwargs)
-
-        transparency.body = on_original_arguments
-        transparency.body_keys = definition.body_keys
-        fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
-        fake.call = self.body_on_fakes if fake.given is None else self.given_on_fakes
-
-    def asked_by_kernels(self) -> dict[str, Any]:
-        """What the op's own kernel and those for device types call."""
-        fake = self.definition.fake
-        return {
-            "_of_pending": fake.pending,
-            "_of_verify": fake.verify,
-            "_of_explain_failure": self.explain_failure,
-        }
-
-    def explain_failure(self, error: Exception, *tensors: Any) -> None:
-        """Raise a better error for a body that failed, if the reason is known."""
-        self.definition.fake.explain_leak(error)
-        self.definition.transparency.explain_failure(error, *tensors)
-
-    @functools.cached_property
-    def beside_fake(self) -> Generated:
-        """Made on first use: most calls of most ops ask no fake."""
-        return self.generated.beside("the fake", self.given_fake)
-
-    @property
-    def given_fake(self) -> Callable[..., Any]:
-        fake = self.definition.fake.given
-        assert fake is not None
-        return fake
-
-    def given_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
-        generated = self.beside_fake
-        out = generated.bind(self.given_fake)(*args, **kwargs)
-        return self.traced(generated, out, args, kwargs)
-
-    def body_on_fakes(self, /, *args: Any, **kwargs: Any) -> Any:
-        out = self.definition.transparency.on_fakes(*args, **kwargs)
-        return self.traced(self.generated, out, args, kwargs)
-
-    def traced(self, generated: Generated, out: Any, args: Any, kwargs: Any) -> Any:
-        given = self.lowered.by_name(args, kwargs)
-        return generated.checks.traced(out, given, views=self.definition.views)
-
-    def add_recorder(self) -> None:
-        definition = self.definition
-        setup_context = with_all_inputs(self.lowered.signature, definition.setup_context)
-        followed = True
-        if definition.views:
-            # torch's own kernel for levels of torch.func would lose writes to a view.
-            transformed = self.generated.checks.views_transformed
-            _compat.around_functorch(self.library, definition.name, transformed)
-            followed = _compat.follow_views(self.library, self.op, self.overload)
-        self.generated.namespace.update(
-            _of_plain=PlainKeysets(definition.name, _compat.after_autograd, definition.body_keys),
-            _of_record=recorder_for(self.lowered)(
-                self.generated,
-                self.overload,
-                backward=self.traceable(definition.backward),
-                setup_context=self.traceable(setup_context),
-                option=definition.dialect.backward,
-                followed=followed,
-            ),
-        )
-
-    def traceable(self, callback: Any) -> Any:
-        transparency = self.definition.transparency
-        if callback is not None and transparency.first.backward_may_launch:
-            return transparency.with_capture(callback)
-        return callback
-
-    def let_backward_raise(self, unrecorded: Unrecorded) -> None:
-        """Make a missing backward raise in traces and in torch.func."""
-        name, checks, views = self.definition.name, unrecorded.checks, self.definition.views
-        define_raising_ops()
-        _compat.register_functional_rule(self.library, self.op, unrecorded.traced)
-        # What an op with torch.Tag.inplace or out returns is the argument itself, not a view of it.
-        viewed = views and not self.lowered.returned
-        transformed = checks.views_transformed if viewed else unrecorded.transformed
-        _compat.around_functorch(self.library, name, transformed)
-        subclassed = checks.views_subclassed if views else unrecorded.subclassed
-        _compat.around_subclasses(self.defined, name, subclassed)
-
-    def install_rules(self) -> None:
-        """What changes a call before it comes to a backend, autograd aside."""
-        definition = self.definition
-        if definition.vmap is not None:
-            batched = make_vmap_kernel(self.generated, self.overload, definition.vmap)
-            self.library.impl(self.op, batched, "FuncTorchBatched", with_keyset=True)
-        for device_type, dtype in definition.autocast.items():
-            key = _compat.autocast_key(device_type)
-            cast = make_autocast_kernel(self.overload, device_type, dtype)
-            _compat.python_kernel(self.overload, key, cast)
-            self.library.impl(self.op, cast, key)
-        by_device = definition.device_types or definition.device_kernels
-        if by_device and not self.lowered.tensors:
-            self.library.impl(self.op, self.to_device, "BackendSelect", with_keyset=True)
-
-    def to_device(self, _keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """The kernel that sends a call without tensors to the backend of its device."""
-        name = next(a.name for a in self.lowered.arguments if a.type in ("Device", "Device?"))
-        device = self.lowered.by_name(args, kwargs)[name] or torch.get_default_device()
+    def kernel(_keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
+        device = lowered.by_name(args, kwargs)[name] or torch.get_default_device()
         key = _compat.backend_key(torch.device(device).type)
-        return _compat.to_key(self.overload, key)(*args, **kwargs)
+        return _compat.to_key(overload, key)(*args, **kwargs)
 
-    def install_for_device(self, device_type: str | None) -> Generated:
-        """A kernel for one device type, or for the others, behind the same checks as the body."""
-        definition = self.definition
-        fn = definition.device_kernels[device_type]
-        beside = self.generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
-        kernel = beside.later("_of_kernel", replace(self.writer, launches=lambda: True).kernel)
-        beside.namespace.update(
-            _of_fn=fn,
-            _of_unrecorded=Unrecorded(definition.transparency, beside.checks).eager(kernel),
-            **self.asked_by_kernels(),
-        )
-        beside.before_first_call = definition.transparency.resolve_mode
-        key = COMPOSITE[0] if device_type is None else _compat.backend_key(device_type)
-        self.library.impl(self.op, kernel, key)
-        if device_type is None:
-            # opforge's own kernel must not count as one that somebody registered in place of the
-            # body.
-            _compat.unlist(self.library, listed_name(definition.name, key))
-        return beside
+    return kernel
+
+
+def _on_fakes(definition: Definition, generated: Generated) -> Callable[..., Any]:
+    """The given fake, or the body on fake tensors, over flat arguments; the result is checked."""
+    given, views = definition.fake.given, definition.views
+
+    @functools.cache
+    def beside(fake: Callable[..., Any]) -> Generated:
+        # Made on first use: most calls of most ops ask no fake.
+        return generated.beside("the fake", fake)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if given is None:
+            used, out = generated, definition.transparency.on_fakes(*args, **kwargs)
+        else:
+            used = beside(given)
+            out = used.bind(given)(*args, **kwargs)
+        return used.checks.traced(out, definition.lowered.by_name(args, kwargs), views=views)
+
+    return call
 
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
