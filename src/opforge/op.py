@@ -694,25 +694,16 @@ def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
 
 
 def _entry(registration: Registration, rules: LateRules) -> Entry:
-    definition = registration.definition
-
     def describe() -> OpInfo:
         return _flagged(info_of_registration(registration), rules.asked.options)
 
-    return Entry(
-        name=definition.name,
-        handle=registration.handle,
-        overload=registration.overload,
-        fn=definition.fn,
-        location=definition.location,
-        definition_pass=running_pass(definition.fn.__globals__),
+    return Entry.of(
+        registration,
+        definition_pass=running_pass(registration.definition.fn.__globals__),
         describe=describe,
         explain=lambda: explain_op(describe(), registration.definition),
-        undo=registration.undo,
         is_open=lambda: registration.definition.transparency.is_open,
-        lowered=definition.lowered,
         given=lambda: rules.asked.options.given,
-        registered=registration,
     )
 
 

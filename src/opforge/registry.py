@@ -49,6 +49,22 @@ class Entry:
     # Defined by a library that was loaded; the op's source takes its place when it is imported.
     stands_in: bool = False
 
+    @classmethod
+    def of(cls, registration: Registration, **more: Any) -> Entry:
+        """That of an op that torch knows; `more` is what the registration does not hold."""
+        definition = registration.definition
+        return cls(
+            name=definition.name,
+            handle=registration.handle,
+            overload=registration.overload,
+            fn=definition.fn,
+            location=definition.location,
+            undo=registration.undo,
+            lowered=definition.lowered,
+            registered=registration,
+            **more,
+        )
+
     @property
     def registration(self) -> Registration:
         """What torch holds of an op in any mode but "none"."""

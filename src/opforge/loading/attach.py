@@ -510,17 +510,10 @@ def _entry(registration: Registration) -> Entry:
         backward = f"carried by {definition.location}"
         return explain_op(describe(), definition, fake=fake, backward=backward)
 
-    return Entry(
-        name=definition.name,
-        handle=registration.handle,
-        overload=registration.overload,
-        fn=definition.fn,
-        location=definition.location,
+    return Entry.of(
+        registration,
         definition_pass=None,
         describe=describe,
         explain=explain,
-        undo=registration.undo,
-        lowered=definition.lowered,
-        registered=registration,
         stands_in=True,
     )
