@@ -453,6 +453,18 @@ def leaves_of(node: Node) -> Iterator[Leaf]:
         yield from leaves_of(item.node)
 
 
+def slots_of(node: Node, *, absent: bool = False) -> list[tuple[str, str, Leaf | None]]:
+    """(path, schema type, leaf) per flat argument; `absent`: inside an optional record."""
+    if isinstance(node, Leaf):
+        return [(node.path, node.schema_type(optional=absent), node)]
+    slots: list[tuple[str, str, Leaf | None]] = []
+    if node.optional:
+        slots.append((node.present_path, "bool?" if absent else "bool", None))
+    for item in node.fields:
+        slots += slots_of(item.node, absent=absent or node.optional)
+    return slots
+
+
 def flat_width(node: Node) -> int:
     """How many schema arguments a node takes, including presence flags."""
     if isinstance(node, Leaf):

@@ -53,6 +53,7 @@ from ..model import (
     Record,
     lowered_name,
     plain,
+    slots_of,
 )
 
 PREFIX = "_of_"
@@ -147,7 +148,7 @@ def emit_flatten(source: FunctionSource, node: Node, expression: str) -> list[st
     local = _as_local(source, node, expression)
     if not node.optional:
         return _flatten_record(source, node, local)
-    names = _flat_names(node)[1:]
+    names = [lowered_name(path) for path, _, _ in slots_of(node)][1:]
     source.add(f"if {local} is None:")
     source.add(f"    {' = '.join(names)} = None" if names else "    pass")
     with source.block("else:"):
@@ -337,15 +338,6 @@ def _as_local(source: FunctionSource, node: Node, expression: str) -> str:
     local = _local(node)
     source.add(f"{local} = {expression}")
     return local
-
-
-def _flat_names(node: Node) -> list[str]:
-    if isinstance(node, Leaf):
-        return [node.name]
-    names = [node.present_path.replace(".", "__")] if node.optional else []
-    for item in node.fields:
-        names += _flat_names(item.node)
-    return names
 
 
 class ChoiceValues(dict[Any, Any]):

@@ -29,6 +29,7 @@ from ..model import (
     flat_width,
     leaves_of,
     lowered_name,
+    slots_of,
 )
 from .codegen import PREFIX, starred
 
@@ -129,23 +130,11 @@ def _valid_names(signature: Signature, tensors: list[FlatArgument]) -> list[str]
 
 def _flatten_parameter(parameter: Parameter) -> list[FlatArgument]:
     defaults = flatten_default(parameter.node, parameter.default, parameter.name)
-    slots = _slots(parameter.node, absent=False)
+    slots = slots_of(parameter.node)
     return [
         FlatArgument(lowered_name(path), path, kind, leaf, default)
         for (path, kind, leaf), default in zip(slots, defaults, strict=True)
     ]
-
-
-def _slots(node: Node, *, absent: bool) -> list[tuple[str, str, Leaf | None]]:
-    """(path, schema type, leaf) per flat argument; `absent`: inside an optional record."""
-    if isinstance(node, Leaf):
-        return [(node.path, node.schema_type(optional=absent), node)]
-    slots: list[tuple[str, str, Leaf | None]] = []
-    if node.optional:
-        slots.append((node.present_path, "bool?" if absent else "bool", None))
-    for item in node.fields:
-        slots += _slots(item.node, absent=absent or node.optional)
-    return slots
 
 
 def _refuse_collisions(arguments: list[FlatArgument]) -> None:
@@ -368,19 +357,21 @@ def _encode_element(leaf: Leaf, value: Any, parameter: str) -> Any:
     return float(value) if leaf.base == "float" else value
 
 
+# Of other bases a default's type is named as in `_TORCH_KINDS`.
+_DEFAULTS: dict[str, tuple[type[Any], ...]] = {
+    "SymInt": (int,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "Scalar": (int, float, complex),
+    "Device": (str,),
+}
+
+
 def _is_of_base(base: str, value: Any) -> bool:
-    if base in ("SymInt", "int"):
-        return isinstance(value, int) and fits_int64(value)
-    if base == "float":
-        return isinstance(value, (int, float))
-    if base == "bool":
-        return isinstance(value, bool)
-    if base == "str":
-        return isinstance(value, str)
-    if base == "Scalar":
-        return isinstance(value, (int, float, complex))
-    if base == "Device" and isinstance(value, str):
-        return True
+    if isinstance(value, _DEFAULTS.get(base, ())):
+        return base not in ("SymInt", "int") or fits_int64(value)
     return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
 
 
@@ -494,18 +485,28 @@ def return_mutated(lowered: Lowered, tag: str, *, is_given: bool = False) -> Low
 
     `is_given`: the user wrote the schema, so it stays as it is.
     """
-    mutated = _mutated_in_place(lowered) if tag == "inplace" else _mutated_outs(lowered)
-    returns = lowered.signature.returns
+    mutated, signature = lowered.mutated, lowered.signature
+    keyword_only = {p.name for p in signature.parameters if p.keyword_only}
+    if tag == "inplace":
+        fits = mutated == lowered.arguments[:1] and not any(a.keyword_only for a in mutated)
+        kind = "whose first parameter is a tensor and all that it mutates"
+        fix = "mutates_args must name the first parameter and no other, or remove the tag"
+    else:
+        fits = all(a.path in keyword_only for a in mutated)
+        kind = "that mutates keyword-only tensors and nothing else"
+        fix = "def op(x: Tensor, *, out: Tensor) -> Tensor, with mutates_args=['out']; or remove "
+        fix += "the tag"
+    if not mutated or not fits or any(a.type != "Tensor" for a in mutated):
+        found = f"mutates {[a.path for a in mutated]}"
+        raise BadOption(f"torch.Tag.{tag} is for an op {kind}", found=found, fix=fix)
+    types = [leaf.schema_type() for leaf in lowered.returns]
+    returns = signature.returns
     plain = isinstance(returns, Leaf) or (returns is not None and returns.kind == "tuple")
-    if (
-        not plain
-        or len(lowered.returns) != len(mutated)
-        or not all(map(_is_tensor, lowered.returns))
-    ):
+    if not plain or types != ["Tensor"] * len(mutated):
         what = ", ".join(a.name for a in mutated)
         raise BadOption(
             f"an op with torch.Tag.{tag} returns the tensors that it mutates: {what}",
-            found="-> (" + ", ".join(leaf.schema_type() for leaf in lowered.returns) + ")",
+            found=f"-> ({', '.join(types)})",
             fix=f"annotate -> {'Tensor' if len(mutated) == 1 else 'a tuple of tensors'}, "
             f"and return {what}",
         )
@@ -518,39 +519,6 @@ def return_mutated(lowered: Lowered, tag: str, *, is_given: bool = False) -> Low
     names = tuple(a.name for a in mutated)
     schema = lowered.schema if is_given else schema_of(lowered.arguments, lowered.returns, names)
     return replace(lowered, schema=schema, returned=names)
-
-
-def _mutated_in_place(lowered: Lowered) -> tuple[FlatArgument, ...]:
-    first = lowered.arguments[:1]
-    if not first or first != lowered.mutated or not _is_plain(first[0]) or first[0].keyword_only:
-        raise BadOption(
-            "torch.Tag.inplace is for an op whose first parameter is a tensor and all that it "
-            "mutates",
-            found=f"mutates {[a.path for a in lowered.mutated]}",
-            fix="mutates_args must name the first parameter and no other, or remove the tag",
-        )
-    return first
-
-
-def _mutated_outs(lowered: Lowered) -> tuple[FlatArgument, ...]:
-    mutated = lowered.mutated
-    keyword_only = {p.name for p in lowered.signature.parameters if p.keyword_only}
-    if not mutated or not all(_is_plain(a) and a.path in keyword_only for a in mutated):
-        raise BadOption(
-            "torch.Tag.out is for an op that mutates keyword-only tensors and nothing else",
-            found=f"mutates {[a.path for a in mutated]}",
-            fix="def op(x: Tensor, *, out: Tensor) -> Tensor, with mutates_args=['out']; or remove "
-            "the tag",
-        )
-    return mutated
-
-
-def _is_plain(argument: FlatArgument) -> bool:
-    return argument.type == "Tensor"
-
-
-def _is_tensor(leaf: Leaf) -> bool:
-    return leaf.schema_type() == "Tensor"
 
 
 def lenient(signature: Signature) -> Signature:
@@ -567,11 +535,7 @@ def _widen(node: Node) -> Node:
     if isinstance(node, Record):
         fields = tuple(replace(item, node=_widen(item.node)) for item in node.fields)
         return replace(node, fields=fields, duck=node.kind == "dataclass")
-    return _passing_on(node)
-
-
-def _passing_on(leaf: Leaf) -> Leaf:
-    codec = leaf.codec
-    if codec is None or codec.cls is None or codec.passes_through or leaf.base != "str":
-        return leaf
-    return replace(leaf, codec=replace(codec, by="given")) if codec.by == "value" else leaf
+    codec = node.codec
+    if codec is None or codec.cls is None or codec.passes_through or node.base != "str":
+        return node
+    return replace(node, codec=replace(codec, by="given")) if codec.by == "value" else node

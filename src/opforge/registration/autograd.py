@@ -32,7 +32,6 @@ from ..model import (
     Leaf,
     Lowered,
     Node,
-    Parameter,
     Record,
     Signature,
     flat_width,
@@ -371,14 +370,10 @@ def flatten_gradients(
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
         grads = (result,)
-    rest = slice(len(grads), None)
-    if (
-        grads
-        and needed is not None
-        and not any(needed[rest])
-        and _may_be_left_out(parameters[rest])
-    ):
-        grads = (*grads, *(None for _ in parameters[rest]))
+    rest = parameters[len(grads) :]
+    optional = all(p.default is not MISSING or p.keyword_only for p in rest)
+    if grads and needed is not None and optional and not any(needed[len(grads) :]):
+        grads = (*grads, *(None for _ in rest))
     if len(grads) != len(parameters):
         raise BadGradient(
             f"{option} returned {counted(len(grads), 'gradient')}, but the op has "
@@ -393,10 +388,6 @@ def flatten_gradients(
     for parameter, grad in zip(parameters, grads, strict=True):
         _flatten_gradient(parameter.node, grad, flat, own=False)
     return flat
-
-
-def _may_be_left_out(parameters: Sequence[Parameter]) -> bool:
-    return all(p.default is not MISSING or p.keyword_only for p in parameters)
 
 
 def _flatten_gradient(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
@@ -617,12 +608,7 @@ class Unrecorded:
         if self.apply is None:
             # Made on first use: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
-        tensors: list[torch.Tensor] = []
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, torch.Tensor):
-                tensors.append(value)
-            elif isinstance(value, (list, tuple)):
-                tensors += tensors_in(value)
+        tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
         mutated = self.mutated_tensors(args, kwargs) if self.lowered.mutated else []
         call = _UnrecordedCall(run, mutated, raise_when_run)
         if mutated and is_counted:
