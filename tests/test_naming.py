@@ -126,6 +126,8 @@ def test_an_interactive_session_is_namespace_main(monkeypatch):
         ("mylib::__init__", "'__init__' is an attribute of torch.ops", "'mylib::my_init'"),
         ("mylib::name", "'name' is an attribute of torch.ops", "'mylib::my_name'"),
         ("mylib::f.overloads", "'overloads' is an attribute", "'mylib::f.my_overloads'"),
+        ("mylib::f.", "'' is not an identifier", "'mylib::f'"),
+        ("mylib::f.default", "an op without an overload name is the default", "'mylib::f'"),
         ("load_library::f", "'load_library' is an attribute", "'my_load_library::f'"),
     ],
 )
@@ -162,10 +164,8 @@ async def coroutine(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("thing", [Callable(), Callable, 3, torch.add])
-def test_a_callable_that_is_not_a_plain_function_is_refused(thing, op_name):
-    with pytest.raises(BadSignature, match="takes a plain Python function, got"):
-        opforge.op(op_name())(thing)
+def rows(x: torch.Tensor) -> list[torch.Tensor]:
+    yield from x
 
 
 class Model:
@@ -182,15 +182,24 @@ class Model:
 
 
 @pytest.mark.parametrize(
-    "method",
-    [Model.method, Model().method, Model.of_class, vars(Model)["of_class"]],
-    ids=["in the class", "bound", "of the class", "classmethod"],
+    ("thing", "text"),
+    [
+        (Callable(), "takes a plain Python function, got Callable"),
+        (Callable, "takes a plain Python function, got type"),
+        (3, "takes a plain Python function, got int"),
+        (torch.add, "takes a plain Python function, got builtin"),
+        (coroutine, "coroutine is async"),
+        (rows, "rows is a generator"),
+        (Model.method, "Model.method is a method, and methods cannot be ops"),
+        (Model().method, "Model.method is a method"),
+        (Model.of_class, "Model.of_class is a method"),
+        (vars(Model)["of_class"], "Model.of_class is a method"),
+    ],
 )
-def test_a_method_is_refused_as_one(op_name, method):
-    with pytest.raises(BadSignature, match="is a method, and methods cannot be ops") as caught:
-        opforge.op(op_name())(method)
-    assert "Model." in str(caught.value)
-    assert "fix: make a function outside the class" in str(caught.value)
+def test_what_is_no_plain_function_is_refused(op_name, thing, text):
+    with pytest.raises(BadSignature, match=text) as caught:
+        opforge.op(op_name())(thing)
+    assert "fix: " in str(caught.value)
 
 
 def test_a_static_method_is_a_function(op_name):
@@ -205,11 +214,6 @@ def test_a_function_may_call_its_parameter_self(op_name):
     assert op(torch.ones(1)).item() == 2.0
 
 
-def test_an_async_function_is_refused(op_name):
-    with pytest.raises(BadSignature, match="coroutine is async"):
-        opforge.op(op_name())(coroutine)
-
-
 def test_a_call_takes_the_name_as_an_option(op_name):
     name = op_name()
 
@@ -219,14 +223,6 @@ def test_a_call_takes_the_name_as_an_option(op_name):
     assert opforge.info(opforge.op(f, name=name)).name == name
     with pytest.raises(TypeError, match="was given two names"):
         opforge.op(name, name=name)
-
-
-def test_a_generator_is_refused(op_name):
-    def rows(x: torch.Tensor) -> list[torch.Tensor]:
-        yield from x
-
-    with pytest.raises(BadSignature, match=r"rows is a generator(.|\n)*return a list of tensors"):
-        opforge.op(op_name())(rows)
 
 
 def test_a_taken_name_is_refused_with_both_locations(op_name):
@@ -302,13 +298,6 @@ f = make()
         importlib.reload(module)
 
 
-def test_unregister_frees_the_name(op_name):
-    name = op_name()
-    opforge.unregister(opforge.op(name)(plain))
-    again = opforge.op(name)(lambda_like)
-    assert torch.equal(again(torch.ones(2)), torch.full((2,), 2.0))
-
-
 def test_unregister_takes_a_name_a_packet_and_a_flattened_callable(op_name):
     def pair(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
         return x.new_zeros(size)
@@ -331,12 +320,6 @@ def test_unregistering_twice_is_refused(op_name):
         opforge.unregister(op)
 
 
-@pytest.mark.parametrize("thing", [plain, torch.add, torch.ops.aten.add, "no::op", 3, None])
-def test_unregistering_something_that_is_not_an_op_is_refused(thing):
-    with pytest.raises(WrongArgument, match="is not an opforge op"):
-        opforge.unregister(thing)
-
-
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "flattened"])
 def test_calling_a_stale_handle_raises(direct, op_name):
     def pair(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
@@ -347,6 +330,9 @@ def test_calling_a_stale_handle_raises(direct, op_name):
     args = (torch.ones(2),) if direct else (torch.ones(2), (1, 2))
     op(*args)
     opforge.unregister(op)
+    again = opforge.op(name)(lambda_like)
+    assert again(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert not opforge.is_op(op)
     with pytest.raises(BadRegistration) as caught:
         op(*args)
     text = str(caught.value)
@@ -354,16 +340,6 @@ def test_calling_a_stale_handle_raises(direct, op_name):
     assert line_of(plain if direct else pair) in text
     assert "was unregistered" in text
     assert "use the new handle" in text
-
-
-def test_a_stale_handle_raises_while_its_name_is_in_use_again(op_name):
-    name = op_name()
-    stale = opforge.op(name)(plain)
-    opforge.unregister(stale)
-    opforge.op(name)(lambda_like)
-    with pytest.raises(BadRegistration):
-        stale(torch.ones(2))
-    assert not opforge.is_op(stale)
 
 
 STALE = """
@@ -415,28 +391,6 @@ def test_a_compiled_function_that_holds_a_removed_op_raises(op_name):
         compiled(torch.ones(2))
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"mutates_args": ["y"]}, ValueError),
-        ({"fake": ["y"]}, ValueError),
-        ({"fake": lambda a, b: a}, TypeError),
-        ({"setup_context": lambda ctx, inputs, output: None}, ValueError),
-        ({"vmap": "parallel"}, ValueError),
-        ({"autocast": "half"}, Exception),
-        ({"schema": "(Tensor x) -> "}, ValueError),
-        ({"mode": "fast"}, ValueError),
-        ({"tags": ("no tag",)}, Exception),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_refused_option_leaves_the_name_free(options, error, op_name):
-    name = op_name()
-    with pytest.raises(error):
-        opforge.op(name, **options)(plain)
-    assert_free(name)
-
-
 def test_a_failure_in_the_middle_of_registering_leaves_the_name_free(op_name, monkeypatch):
     def refuse(*args):
         raise RuntimeError("not today")
@@ -446,10 +400,6 @@ def test_a_failure_in_the_middle_of_registering_leaves_the_name_free(op_name, mo
         patch.setattr(opforge._compat, "register_fake", refuse)
         with pytest.raises(RuntimeError, match="not today"):
             opforge.op(name)(plain)
-    assert_free(name)
-
-
-def assert_free(name):
     op = opforge.op(name)(plain)
     assert torch.equal(op(torch.ones(2)), torch.ones(2))
 
@@ -479,9 +429,7 @@ def test_a_module_whose_import_failed_half_way_can_be_imported_again(folder, mod
     with pytest.raises(ZeroDivisionError):
         importlib.import_module(module_name)
     write(folder, module_name, ONE.format(space=module_name, add=2))
-    assert torch.equal(
-        importlib.import_module(module_name).f(torch.zeros(2)), torch.full((2,), 2.0)
-    )
+    assert importlib.import_module(module_name).f(torch.zeros(1)).item() == 2.0
 
 
 def test_a_reload_that_is_refused_leaves_the_old_op(folder, module_name):
@@ -541,26 +489,6 @@ def test_a_notebook_cell_run_again_replaces_its_op(session):
     assert torch.equal(session.f(torch.zeros(2)), torch.full((2,), 2.0))
     with pytest.raises(BadRegistration, match="was replaced by a new definition"):
         old(torch.zeros(2))
-
-
-def test_two_definitions_in_one_notebook_cell_are_refused(session):
-    with pytest.raises(BadRegistration, match="is defined twice"):
-        run_cell(session, CELL.format(add=1) + CELL.format(add=2))
-
-
-def test_a_function_called_from_a_cell_does_not_replace_what_it_defined(session):
-    run_cell(
-        session,
-        """
-def make():
-    @opforge.op(name)
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-make()
-""",
-    )
-    with pytest.raises(BadRegistration, match="is defined twice"):
-        run_cell(session, "make()")
 
 
 def test_a_replaced_dataclass_op_takes_the_new_class(session):

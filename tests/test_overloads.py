@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.errors import BadDeclaration, BadOption, BadRegistration
+from opforge.errors import BadOption, BadRegistration
 from opforge.native.plan import refuse_namesakes
 from opforge.registry import registry
 
@@ -75,27 +75,6 @@ def test_an_overload_beside_the_default(op_name):
     assert default.overloadpacket(ONE, TWO).item() == 3.0
     opforge.unregister(other)
     assert default.overloadpacket(ONE).item() == 2.0
-
-
-def test_two_ops_for_one_overload_are_refused(overloads):
-    _, first, _ = overloads
-    with pytest.raises(BadRegistration):
-        opforge.op(two, name=opforge.info(first).name)
-
-
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("mylib::f.", "mylib::f"),
-        ("mylib::f.a.b", "mylib::f.a_b"),
-        ("mylib::f.default", "mylib::f"),
-        ("mylib::.a", "mylib::op.a"),
-    ],
-)
-def test_what_is_no_overloads_name_is_refused(name, right):
-    with pytest.raises(BadDeclaration) as refused:
-        opforge.op(one, name=name)
-    assert f"use the form {right!r}" in str(refused.value)
 
 
 def test_a_body_that_calls_an_overload_is_read(overloads):

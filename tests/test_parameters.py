@@ -10,9 +10,8 @@ import enum
 import inspect
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional
+from typing import Annotated, Literal, NamedTuple, NewType, Optional
 
 import pytest
 import torch
@@ -33,11 +32,6 @@ UserId = NewType("UserId", int)
 class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
-
-
-class Count(enum.Enum):
-    ONE = 1
-    TWO = 2
 
 
 class Rate(enum.Enum):
@@ -64,11 +58,6 @@ class Listed(enum.Enum):
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 10
-
-
-class StrMixin(str, enum.Enum):
-    A = "a"
-    B = "b"
 
 
 class Upper(str, enum.Enum):
@@ -209,48 +198,36 @@ WITHOUT_TENSORS = [
         id="memory_format",
     ),
     row(Optional[int], 1, None, id="Optional[int]"),
-    row(Optional[float], 0.5, None, id="Optional[float]"),
-    row(bool | None, False, None, id="bool | None"),
     row(Optional[torch.types.Number], True, 2, None, id="Optional[Number]"),
     row(list[int], [], [1, -2], id="list[int]"),
-    row(list[float], [0.5, 0.0], [math.inf], id="list[float]"),
     row(list[str], [], ["a", "it's"], id="list[str]"),
     row(list[torch.types.Number], [1, 2.5, True], id="list[Number]"),
     row(list[torch.device], [torch.device("cpu")], id="list[device]"),
-    row(Sequence[int], [1, 2], id="Sequence[int]"),
     row(Optional[list[int]], [1], [], None, id="Optional[list[int]]"),
     row(list[Optional[int]], [1, None], id="list[Optional[int]]"),
     row(tuple[int, ...], (), (1, 2), id="tuple[int, ...]"),
     row(Optional[tuple[int, ...]], (1,), None, id="Optional[tuple[int, ...]]"),
     row(tuple[int, float], (1, 0.5), id="tuple[int, float]"),
-    row(tuple[int], (1,), id="tuple[int]"),
     row(tuple[()], (), id="tuple[()]"),
-    row(Optional[tuple[int, str]], (1, "a"), None, id="Optional[tuple[int, str]]"),
     row(tuple[tuple[int, int], Color], ((1, 2), Color.RED), id="tuple of a tuple and an enum"),
     row(Point, Point(1), Point(2, math.nan), id="NamedTuple"),
     row(Optional[Point], Point(1, 0.0), None, id="Optional[NamedTuple]"),
     row(Literal["a", "b"], "a", "b", id="Literal of str"),
     row(Literal["a", None], "a", None, id="Literal of str and None"),
-    row(Literal[1, 2], 1, 2, id="Literal of int"),
     row(Literal[True, False], True, False, id="Literal of bool"),
     row(list[Literal["a", "b"]], ["b", "a"], id="list of a Literal"),
     row(Color, Color.RED, Color.BLUE, id="Enum of str"),
-    row(Count, Count.ONE, Count.TWO, id="Enum of int"),
     row(Rate, Rate.SLOW, Rate.FAST, id="Enum of float"),
     row(Shape, Shape.SQUARE, Shape.WIDE, id="Enum of tuple"),
     row(Mixed, Mixed.ONE, Mixed.TWO, Mixed.NONE, id="Enum of anything"),
     row(Listed, Listed.SHORT, Listed.LONG, id="Enum of list"),
     row(Level, Level.LOW, Level.HIGH, id="IntEnum"),
-    row(StrMixin, StrMixin.A, StrMixin.B, id="Enum of a str subclass"),
     row(Upper, Upper.YES, id="Enum of a str subclass with text of its own"),
     row(Doubled, Doubled.ONE, Doubled.TWO, id="IntEnum with numbers of its own"),
-    row(Optional[Color], Color.RED, None, id="Optional[Enum]"),
-    row(list[Color], [Color.RED, Color.BLUE], [], id="list[Enum]"),
     row(list[Optional[Color]], [Color.RED, None], id="list[Optional[Enum]]"),
     row(tuple[Level, ...], (Level.LOW,), id="tuple[IntEnum, ...]"),
     row(Flat, Flat(2.0), Flat(math.nan, -1, 'say "hi"'), id="dataclass"),
     row(Deep, Deep(Inner(Flat(1.0))), Deep(Inner(Flat(0.5), Level.HIGH), Flat(1.0)), id="nested"),
-    row(Child, Child(1.0, 2, "n", False), id="inherited"),
     row(KeywordOnly, KeywordOnly(late=1), KeywordOnly(early=0.5, late=2), id="kw_only"),
     row(Slotted, Slotted(1.0), Slotted(2.0, Color.BLUE), id="slots"),
     row(SlottedChild, SlottedChild(1.0, Color.BLUE, 3), id="inherited slots"),
@@ -282,7 +259,6 @@ WITH_TENSORS = [
     row(Tensor, T, id="Tensor"),
     row(Optional[Tensor], T, None, id="Optional[Tensor]"),
     row(list[Tensor], [T, U], [], id="list[Tensor]"),
-    row(Sequence[Tensor], [T], id="Sequence[Tensor]"),
     row(Optional[list[Tensor]], [T], None, id="Optional[list[Tensor]]"),
     row(list[Optional[Tensor]], [T, None, U], id="list[Optional[Tensor]]"),
     row(tuple[Tensor, ...], (T, U), (), id="tuple[Tensor, ...]"),
@@ -393,9 +369,7 @@ def test_in_a_compiled_function_the_body_sees_the_default(echo, compiled):
 
 ZEROS = [
     row(float, 0.0, -0.0, id="float"),
-    row(Optional[float], 0.0, -0.0, id="Optional[float]"),
     row(torch.types.Number, 0.0, -0.0, id="Number"),
-    row(list[float], [0.0], [-0.0], id="list[float]"),
     row(tuple[float, ...], (0.0,), (-0.0,), id="tuple[float, ...]"),
     row(tuple[float, int], (0.0, 1), (-0.0, 1), id="tuple[float, int]"),
     row(Point, Point(1, 0.0), Point(1, -0.0), id="NamedTuple"),
@@ -427,12 +401,10 @@ def test_an_argument_that_equals_its_default_arrives_as_the_default(annotation, 
     ("annotation", "raw", "member"),
     [
         (Color, "red", Color.RED),
-        (Count, 2, Count.TWO),
         (Rate, 0.5, Rate.SLOW),
         (Shape, (2, 1), Shape.WIDE),
         (Mixed, "two", Mixed.TWO),
         (Level, 10, Level.HIGH),
-        (StrMixin, "b", StrMixin.B),
         (Upper, "yes", Upper.YES),
         (Doubled, 2, Doubled.TWO),
         (Optional[Color], "blue", Color.BLUE),
@@ -458,7 +430,6 @@ def test_an_enums_raw_value_stands_for_the_member(annotation, raw, member, echo,
         (Level, 3, "3 is not a value of Level"),
         (Shape, (9, 9), "(9, 9) is not a value of Shape"),
         (Literal["a", "b"], "c", "'c' is not a value of Literal"),
-        (Literal[1, 2], 3, "3 is not a value of Literal"),
         (Literal[True], False, "False is not a value of Literal"),
         (list[Color], ["red", "green"], "'green' is not a value of Color"),
         (Upper, "YES", "'YES' is not a value of Upper"),
@@ -531,42 +502,29 @@ def test_a_custom_new_of_a_named_tuple_is_not_run_again(op_name):
     assert Counted.made == 1
 
 
-def test_an_instance_of_a_subclass_is_refused_because_its_fields_would_be_lost(echo):
-    made = echo(Flat)
-    with pytest.raises(WrongArgument) as caught:
-        made.op(X, Child(1.0))
-    text = str(caught.value)
-    assert "parameter 'value': expected Flat, got Child, a subclass" in text
-    assert "annotate the parameter with Child" in text
-
-
-@pytest.mark.parametrize("value", [None, 3, {"scale": 1.0}, (1.0, 3, "n"), Point(1)], ids=str)
-def test_something_other_than_the_dataclass_is_refused(value, echo):
-    made = echo(Flat)
-    with pytest.raises(WrongArgument) as caught:
-        made.op(X, value)
-    text = str(caught.value)
-    assert text.startswith(f"{opforge.info(made.op).name} ({opforge.info(made.op).location})")
-    assert f"parameter 'value': expected Flat, got {type(value).__name__}" in text
-    assert "pass Flat(...)" in text
-    assert isinstance(caught.value, TypeError)
-
-
-def test_a_wrong_field_is_named_by_its_path(echo):
-    made = echo(Deep)
-    with pytest.raises(
-        WrongArgument, match=r"parameter 'value\.inner\.flat': expected Flat, got int"
-    ):
-        made.op(X, Deep(Inner(3)))
-
-
 @pytest.mark.parametrize(
-    ("value", "found"), [((1,), "a tuple of 1"), ((1, 2, 3), "a tuple of 3"), (5, "int")], ids=str
+    ("annotation", "value", "text"),
+    [
+        (Flat, Child(1.0), r"'value': expected Flat, got Child, a subclass(.|\n)*with Child"),
+        (Flat, None, r"'value': expected Flat, got NoneType(.|\n)*pass Flat\(...\)"),
+        (Flat, 3, "'value': expected Flat, got int"),
+        (Flat, {"scale": 1.0}, "'value': expected Flat, got dict"),
+        (Flat, (1.0, 3, "n"), "'value': expected Flat, got tuple"),
+        (Flat, Point(1), "'value': expected Flat, got Point"),
+        (Deep, Deep(Inner(3)), r"'value\.inner\.flat': expected Flat, got int"),
+        (tuple[int, float], (1,), "'value': expected a tuple of 2, got a tuple of 1"),
+        (tuple[int, float], (1, 2, 3), "'value': expected a tuple of 2, got a tuple of 3"),
+        (tuple[int, float], 5, "'value': expected a tuple of 2, got int"),
+    ],
+    ids=str,
 )
-def test_a_tuple_of_another_length_is_refused(value, found, echo):
-    made = echo(tuple[int, float])
-    with pytest.raises(WrongArgument, match=f"'value': expected a tuple of 2, got {found}"):
+def test_something_other_than_the_record_is_refused(annotation, value, text, echo):
+    made = echo(annotation)
+    with pytest.raises(WrongArgument, match=f"parameter {text}") as caught:
         made.op(X, value)
+    info = opforge.info(made.op)
+    assert str(caught.value).startswith(f"{info.name} ({info.location})")
+    assert isinstance(caught.value, TypeError)
 
 
 def test_a_list_is_accepted_for_a_tuple(echo):
@@ -578,17 +536,11 @@ def test_a_list_is_accepted_for_a_tuple(echo):
     assert made.saw((1, 2))
 
 
-def test_a_device_by_its_name_is_a_device_in_the_body(echo):
-    made = echo(torch.device)
-    made.op(X, "cpu")
-    assert made.saw(torch.device("cpu"))
-
-
-def test_a_device_by_its_name_as_a_default_reaches_the_body_as_it_was_written(echo):
+def test_a_device_by_its_name_is_a_device_in_the_body_but_for_the_default(echo):
     made = echo(torch.device, "cpu")
     made.op(X)
     assert made.saw("cpu")
-    made.op(X, torch.device("meta"))
+    made.op(X, "meta")
     assert made.saw(torch.device("meta"))
 
 
@@ -651,23 +603,6 @@ def test_a_keyword_may_have_the_name_of_a_helpers_own_parameter(op_name, compile
     assert torch.equal(compiled(op)(torch.ones(2), **given), expected)
 
 
-def test_keyword_only_parameters_of_a_lowered_op_are_called_by_keyword(op_name, compiled):
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, s: float = 1.0, *, w: Tensor, e: float = 2.0) -> Tensor:
-        seen.append((s, w, e))
-        return x.clone()
-
-    assert opforge.info(f).path == "lowered"
-    f(X, w=T)
-    assert same(seen[-1], (1.0, T, 2.0))
-    f(X, 3.0, w=T, e=4.0)
-    assert same(seen[-1], (3.0, T, 4.0))
-    compiled(lambda x, w: f(x, w=w, e=5.0))(X, T)
-    assert same(seen[-1], (1.0, T, 5.0))
-
-
 def test_positional_only_parameters_are_called_by_position(op_name, compiled):
     seen = []
 
@@ -701,16 +636,11 @@ def test_a_default_before_a_required_leaf_survives(op_name, compiled):
 
 
 @pytest.mark.parametrize("arguments", [(), (X,), (X, Flat(1.0), 2)], ids=["none", "few", "many"])
-def test_a_call_with_too_few_or_too_many_arguments_is_a_type_error(arguments, echo):
+@pytest.mark.parametrize("more", [{}, {"valuee": Flat(1.0)}])
+def test_a_call_with_other_arguments_is_a_type_error(arguments, more, echo):
     made = echo(Flat)
     with pytest.raises(TypeError, match="argument"):
-        made.op(*arguments)
-
-
-def test_an_unknown_keyword_is_a_type_error(echo):
-    made = echo(Flat)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'vlaue'"):
-        made.op(X, vlaue=Flat(1.0))
+        made.op(*arguments, **more)
 
 
 def test_a_call_without_tensors_works(op_name, compiled):
@@ -722,45 +652,26 @@ def test_a_call_without_tensors_works(op_name, compiled):
     assert torch.equal(compiled(lambda: f((2, 1), fill=3.0))(), torch.full((2, 1), 3.0))
 
 
-BUILTINS = ["type", "len", "tuple", "object"]
-
-
-@pytest.mark.parametrize("word", BUILTINS)
-def test_a_parameter_may_be_called_like_a_builtin(word, op_name):
-    source = f"""
-def f(x: Tensor, {word}: float, flat: Flat, pair: tuple[int, int], sizes: tuple[int, ...],
-      colors: list[Color], xs: list[Optional[Tensor]]) -> tuple[Tensor, ...]:
-    return (x * {word} * flat.scale + sum(pair) + sum(sizes) + (colors[0] is Color.RED),)
+def test_a_parameter_may_be_called_like_a_builtin(op_name):
+    source = """
+def f(x: Tensor, type: float, len: Flat, tuple: tuple_[int, int], object: tuple_[int, ...],
+      isinstance: list[Color], list: list[Optional[Tensor]]) -> tuple_[Tensor, ...]:
+    numbers = tuple[0] + tuple[1] + object[0] + object[1]
+    return (x * type * len.scale + numbers + (isinstance[0] is Color.RED),)
 """
-    f = run_source(source)["f"]
-    op = opforge.op(op_name())(f)
+    op = opforge.op(op_name())(run_source(source)["f"])
     for x in (X, X.clone().requires_grad_()):
         (got,) = op(x, 2.0, Flat(3.0), (1, 2), (3, 4), [Color.RED], [None, X])
         assert torch.equal(got, X * 6 + 11)
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "fn",
-        "new",
-        "fields",
-        "kernel",
-        "Flat",
-        "flat_out",
-        "keyset",
-        "tracing",
-    ],
-)
-@pytest.mark.parametrize("optional", [False, True], ids=["required", "optional"])
-def test_a_record_may_be_called_like_something_in_generated_code(word, optional, op_name):
-    kind = "Optional[{}]" if optional else "{}"
+@pytest.mark.parametrize("word", ["fn", "new", "fields", "kernel", "Flat", "flat_out", "tracing"])
+def test_a_record_may_be_called_like_something_in_generated_code(word, op_name):
     source = f"""
-def f(x: Tensor_, {word}: {kind.format("Flat_")}, other: {kind.format("Slotted")}) -> Tensor_:
+def f(x: Tensor_, {word}: Flat_, other: Optional[Slotted]) -> Tensor_:
     assert type({word}) is Flat_ and type(other) is Slotted
     return x * {word}.scale * other.scale
 """
-    f = run_source(source)["f"]
 
     def setup_context(ctx, inputs, output):
         ctx.scale = inputs[1].scale * inputs[2].scale
@@ -768,14 +679,12 @@ def f(x: Tensor_, {word}: {kind.format("Flat_")}, other: {kind.format("Slotted")
     def backward(ctx, grad):
         return grad * ctx.scale, None, None
 
-    for options in ({}, {"backward": backward, "setup_context": setup_context}):
-        op = opforge.op(op_name(), **options)(f)
-        assert torch.equal(op(X, Flat(2.0), Slotted(3.0)), X * 6)
-        assert torch.equal(op(x=X, **{word: Flat(2.0)}, other=Slotted(3.0)), X * 6)
-        if options:
-            leaf = X.clone().requires_grad_()
-            op(leaf, Flat(2.0), Slotted(3.0)).sum().backward()
-            assert torch.equal(leaf.grad, torch.full_like(X, 6.0))
+    options = {"backward": backward, "setup_context": setup_context}
+    op = opforge.op(op_name(), **options)(run_source(source)["f"])
+    assert torch.equal(op(X, Flat(2.0), Slotted(3.0)), X * 6)
+    leaf = X.clone().requires_grad_()
+    op(x=leaf, **{word: Flat(2.0)}, other=Slotted(3.0)).sum().backward()
+    assert torch.equal(leaf.grad, torch.full_like(X, 6.0))
 
 
 def run_source(source):
@@ -788,24 +697,11 @@ def run_source(source):
         "Slotted": Slotted,
         "Tensor": Tensor,
         "Tensor_": Tensor,
+        "tuple_": tuple,
         "__name__": __name__,
     }
     exec(source, space)
     return space
-
-
-def test_a_tensor_in_a_record_is_the_very_tensor(op_name):
-    seen: list[Any] = []
-
-    @opforge.op(op_name(), mutates_args=["tensors"])
-    def f(tensors: Tensors) -> None:
-        seen.append(tensors.left.data_ptr())
-        tensors.left.add_(1)
-
-    value = torch.zeros(2)
-    f(Tensors(value, None))
-    assert torch.equal(value, torch.ones(2))
-    assert seen == [value.data_ptr()]
 
 
 def test_symbolic_ints_in_a_record_stay_symbolic_in_a_compiled_function(op_name, compiled):

@@ -5,7 +5,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pytest
 import torch
@@ -72,11 +72,6 @@ class Empty:
     pass
 
 
-class Pair(NamedTuple):
-    x: Tensor
-    y: float
-
-
 NOTHING = inspect.Parameter.empty
 
 
@@ -136,24 +131,6 @@ def test_a_parameter_has_its_schema_and_path(op_name, annotation, default, text,
     info = opforge.info(made(op_name(), annotation, default))
     assert info.schema == f"{info.name}(Tensor x{', ' if text else ''}{text}) -> Tensor"
     assert (info.path, info.notes) == (path, ())
-
-
-@pytest.mark.parametrize(
-    ("returns", "text", "path"),
-    [
-        (None, "()", "direct"),
-        (Tensor | None, "Tensor?", "direct"),
-        (list[Tensor], "Tensor[]", "direct"),
-        (tuple[Tensor, ...], "Tensor[]", "flattened"),
-        (tuple[Tensor], "Tensor", "flattened"),
-        (tuple[Tensor, int], "(Tensor, SymInt)", "direct"),
-        (Pair, "(Tensor, float)", "flattened"),
-    ],
-)
-def test_what_is_returned_stands_after_the_arrow(op_name, returns, text, path):
-    info = opforge.info(made(op_name(), returns=returns, mutates_args=["a"]))
-    assert info.schema.endswith(f"-> {text}")
-    assert info.path == path
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_nothing_is_cast_under_the_autocast_of_another_device(op_name):
         assert op(torch.ones(2)).dtype == torch.float32
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_types_that_autocast_never_casts_are_not_cast(op_name, dtype):
     op = dtype_op(op_name, autocast=torch.bfloat16)
     with cpu_autocast():
@@ -96,20 +96,15 @@ def test_a_gradient_comes_back_in_the_inputs_dtype(op_name):
     assert x.grad.tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_autocast_works_when_compiled(op_name, backend):
+def test_autocast_works_in_and_around_a_compiled_function(op_name):
     op = dtype_op(op_name, autocast=torch.bfloat16)
 
-    def function(x):
+    def inside(x):
         with cpu_autocast():
-            return op(x)
+            return op(x) + 0
 
-    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    compiled = torch.compile(inside, backend="aot_eager", fullgraph=True)
     assert compiled(torch.ones(2)).dtype == torch.bfloat16
-
-
-def test_autocast_around_a_compiled_function_works(op_name):
-    op = dtype_op(op_name, autocast=torch.bfloat16)
     compiled = torch.compile(lambda x: op(x) + 0, backend="aot_eager", fullgraph=True)
     with cpu_autocast():
         assert compiled(torch.ones(2)).dtype == torch.bfloat16
@@ -127,8 +122,7 @@ def test_autocast_works_under_vmap_and_grad(op_name):
     ("option", "reason"),
     [
         (torch.int32, "torch.int32 is not a floating-point dtype"),
-        ("float16", "'float16' is not a floating-point dtype"),
-        ({"cpu": torch.int8}, "torch.int8 is not a floating-point dtype"),
+        ({"cpu": "int8"}, "'int8' is not a floating-point dtype"),
         ({"toaster": torch.float16}, "no autocast for device 'toaster'"),
         ({3: torch.float16}, "no autocast for device 3"),
         ({"cuda:0": torch.float16}, "no autocast for device 'cuda:0'"),

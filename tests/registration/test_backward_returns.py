@@ -14,7 +14,6 @@ from opforge.errors import (
     BadOption,
     WrongReturn,
 )
-from opforge.notebook import counted
 
 Tensor = torch.Tensor
 
@@ -215,52 +214,6 @@ def test_a_gradient_that_autograd_can_sum_to_the_inputs_shape_is_accepted(op_nam
     assert y.grad.tolist() == [3.0, 3.0]
 
 
-def test_a_gradient_for_an_int_parameter_is_refused_by_name(op_name):
-    name = op_name()
-
-    @opforge.op(name, backward=lambda ctx, g: (g, g))
-    def op(x: Tensor, count: int) -> Tensor:
-        return x * count
-
-    with pytest.raises(BadGradient) as caught:
-        op(leaf(2), 3).sum().backward()
-    text = str(caught.value)
-    assert name in text
-    assert "parameter 'count'" in text
-    assert "not differentiable" in text
-    assert "fix: return None there" in text
-    assert isinstance(caught.value, ValueError)
-
-
-def test_a_gradient_for_an_int_field_is_refused_by_name(op_name):
-    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": g, "count": g}))
-    with pytest.raises(BadGradient, match=r"parameter 'cfg\.count'.*not differentiable"):
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
-
-
-def test_a_number_in_a_dict_for_a_float_field_is_refused_by_name(op_name):
-    affine = affine_with(op_name, lambda ctx, g: (g, {"scale": 1.0}))
-    with pytest.raises(BadGradient, match=r"parameter 'cfg\.scale'"):
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
-
-
-@pytest.mark.parametrize(("grads", "count"), [((1,), 1), ((1, 2, 3), 3)])
-def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
-    name = op_name()
-
-    @opforge.op(name, backward=lambda ctx, g: tuple(g for _ in grads))
-    def op(x: Tensor, y: Tensor) -> Tensor:
-        return x + y
-
-    with pytest.raises(BadGradient) as caught:
-        op(leaf(2), leaf(2)).sum().backward()
-    text = str(caught.value)
-    assert name in text
-    assert f"backward returned {counted(count, 'gradient')}, but the op has 2 parameters" in text
-    assert "(grad_x, grad_y)" in text
-    assert isinstance(caught.value, ValueError)
-
-
 def shifted(name, backward):
     @opforge.op(name, backward=backward)
     def op(x: Tensor, shift: Tensor | None = None, scale: float = 2.0) -> Tensor:
@@ -270,16 +223,11 @@ def shifted(name, backward):
     return op
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_gradients_of_defaults_that_need_none_may_be_left_out(op_name, count):
-    op = shifted(op_name(), lambda ctx, g: (g * 2, None, None)[:count])
-    x = leaf(2)
-    op(x).sum().backward()
-    assert x.grad.tolist() == [2, 2]
-
-
-def test_a_bare_gradient_is_that_of_the_first_parameter_if_the_others_have_defaults(op_name):
-    op = shifted(op_name(), lambda ctx, g: g * 2)
+@pytest.mark.parametrize(
+    "result", [lambda g: g, lambda g: (g,), lambda g: (g, None), lambda g: (g, None, None)]
+)
+def test_gradients_of_defaults_that_need_none_may_be_left_out(op_name, result):
+    op = shifted(op_name(), lambda ctx, g: result(g * 2))
     x = leaf(2)
     op(x).sum().backward()
     assert x.grad.tolist() == [2, 2]
@@ -306,85 +254,67 @@ def test_the_gradient_of_a_default_that_needs_one_may_not_be_left_out(op_name):
         op(leaf(2), leaf(2)).sum().backward()
 
 
-def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: g)
-    def op(x: Tensor, y: Tensor) -> Tensor:
-        return x + y
-
-    with pytest.raises(BadGradient, match="returned 1 gradient, but the op has 2 par"):
-        op(leaf(2), leaf(2)).sum().backward()
+def counting(x: Tensor, count: int) -> Tensor:
+    return x * count
 
 
-def test_a_wrong_number_of_gradients_for_a_tuple_is_refused_by_name(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, (g, g, g)))
-    def op(x: Tensor, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return x + pair[0] + pair[1]
-
-    with pytest.raises(BadGradient, match=r"'pair'.*element of pair: expected 2, got 3"):
-        op(leaf(2), (leaf(2), leaf(2))).sum().backward()
+def recorded(x: Tensor, cfg: Weights) -> Tensor:
+    return x * cfg.weight
 
 
-def test_a_gradient_of_the_wrong_shape_is_refused_by_name(op_name):
-    name = op_name()
-
-    @opforge.op(name, backward=lambda ctx, g: (g, torch.ones(7)))
-    def op(x: Tensor, other: Tensor) -> Tensor:
-        return x + other
-
-    with pytest.raises(BadGradient) as caught:
-        op(leaf(2), leaf(2)).sum().backward()
-    text = str(caught.value)
-    assert name in text
-    assert "parameter 'other'" in text
-    assert "gradient of shape (7,) for other, whose shape is (2,)" in text
+def alone(cfg: Weights) -> Tensor:
+    return cfg.weight * 2
 
 
-def test_a_gradient_of_the_wrong_shape_for_a_field_is_refused_by_name(op_name):
-    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": torch.ones(5)}))
-    with pytest.raises(BadGradient, match=r"parameter 'cfg\.weight'.*shape \(5,\)"):
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
+def summed(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
 
 
-def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
-    name = op_name()
-    affine = affine_with(lambda: name, lambda ctx, g: (g, {"wieght": g}))
-    with pytest.raises(BadGradient) as caught:
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
-    text = str(caught.value)
-    assert name in text
-    assert "parameter 'cfg'" in text
-    assert "'wieght', which is not a field of Weights" in text
-    assert "did you mean 'weight'?" in text
+def paired(x: Tensor, pair: tuple[Tensor, Tensor]) -> Tensor:
+    return x + pair[0] + pair[1]
 
 
-def test_an_object_without_fields_is_not_a_gradient_of_a_record(op_name):
-    affine = affine_with(op_name, lambda ctx, g: (g, object()))
-    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a object for cfg"):
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
-
-
-def test_a_tuple_of_two_gradients_for_one_record_is_refused_not_guessed(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
-    def op(cfg: Weights) -> Tensor:
-        return cfg.weight * 2
-
-    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a tuple for cfg"):
-        op(Weights(leaf(2))).sum().backward()
-
-
-def test_a_bare_tensor_is_not_a_gradient_of_a_record(op_name):
-    affine = affine_with(op_name, lambda ctx, g: (g, g))
-    with pytest.raises(WrongReturn, match=r"parameter 'cfg'.*returned a Tensor for cfg"):
-        affine(leaf(2), Weights(leaf(2))).sum().backward()
-
-
-def test_a_number_is_not_a_gradient_of_a_tensor(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: 1.0)
-    def op(x: Tensor) -> Tensor:
-        return x + 1
-
-    with pytest.raises(WrongReturn, match=r"parameter 'x'.*returned a float as the gradient of x"):
-        op(leaf(2)).sum().backward()
+@pytest.mark.parametrize(
+    ("fn", "result", "error", "text"),
+    [
+        (counting, lambda g: (g, g), BadGradient, "'count'.*not differentiable"),
+        (recorded, lambda g: (g, {"weight": g, "count": g}), BadGradient, r"'cfg\.count'"),
+        (recorded, lambda g: (g, {"scale": 1.0}), BadGradient, r"'cfg\.scale'"),
+        (recorded, lambda g: (g, {"weight": torch.ones(5)}), BadGradient, r"'cfg\.weight'.*\(5,\)"),
+        (
+            recorded,
+            lambda g: (g, {"weightt": g}),
+            BadGradient,
+            "'weightt'.*\n.*did you mean 'weight'",
+        ),
+        (recorded, lambda g: (g, object()), WrongReturn, "'cfg'.*returned a object for cfg"),
+        (recorded, lambda g: (g, g), WrongReturn, "'cfg'.*returned a Tensor for cfg"),
+        # It is not guessed which of the two is meant.
+        (alone, lambda g: (g, g), WrongReturn, "'cfg'.*returned a tuple for cfg"),
+        (summed, lambda g: (g,), BadGradient, r"1 gradient, but the op has 2 .*\n.*grad_x, grad_y"),
+        (summed, lambda g: (g, g, g), BadGradient, "3 gradients, but the op has 2 parameters"),
+        (summed, lambda g: g, BadGradient, "1 gradient, but the op has 2 parameters"),
+        (summed, lambda g: (g, torch.ones(7)), BadGradient, r"\(7,\) for y, whose shape is \(2,\)"),
+        (summed, lambda g: (g, 1.0), WrongReturn, "'y'.*returned a float as the gradient of y"),
+        (paired, lambda g: (g, (g, g, g)), BadGradient, "'pair'.*of pair: expected 2, got 3"),
+    ],
+)
+def test_what_is_no_gradient_of_a_parameter_is_refused_by_its_name(
+    op_name, fn, result, error, text
+):
+    op = opforge.op(fn, name=op_name(), backward=lambda ctx, g: result(g))
+    weights = Weights(leaf(2))
+    args = {
+        counting: (leaf(2), 3),
+        recorded: (leaf(2), weights),
+        alone: (weights,),
+        summed: (leaf(2), leaf(2)),
+        paired: (leaf(2), (leaf(2), leaf(2))),
+    }[fn]
+    with pytest.raises(error, match=text) as caught:
+        op(*args).sum().backward()
+    assert opforge.info(op).name in str(caught.value)
+    assert isinstance(caught.value, ValueError if error is BadGradient else TypeError)
 
 
 def test_the_users_own_exception_in_backward_is_not_touched(op_name):
@@ -443,24 +373,18 @@ def needs_of(op_name, *arguments):
     return seen[0]
 
 
-def test_needs_input_grad_has_one_entry_per_original_parameter(op_name):
+def test_needs_input_grad_has_one_entry_per_parameter_true_if_any_of_its_tensors_needs_one(op_name):
     plain = torch.ones(2)
-    needs = needs_of(op_name, leaf(2), 3, Weights(leaf(2)), Pair(plain, plain), [plain])
-    assert needs == (True, False, True, False, False)
-
-
-def test_needs_input_grad_of_a_record_is_true_when_any_of_its_tensors_needs_one(op_name):
-    plain = torch.ones(2)
-    needs = needs_of(
-        op_name, leaf(2), 3, Weights(plain, leaf(2)), Pair(plain, leaf(2)), [plain, leaf(1)]
-    )
-    assert needs == (True, False, True, True, True)
-
-
-def test_needs_input_grad_of_an_absent_record_and_an_empty_list_is_false(op_name):
-    plain = torch.ones(2)
-    needs = needs_of(op_name, leaf(2), 3, None, Pair(plain, plain), [])
-    assert needs == (True, False, False, False, False)
+    pair = Pair(plain, plain)
+    for arguments, needs in [
+        ((Weights(leaf(2)), pair, [plain]), (True, False, True, False, False)),
+        (
+            (Weights(plain, leaf(2)), Pair(plain, leaf(2)), [plain, leaf(1)]),
+            (True, False, True, True, True),
+        ),
+        ((None, pair, []), (True, False, False, False, False)),
+    ]:
+        assert needs_of(op_name, leaf(2), 3, *arguments) == needs
 
 
 def test_needs_input_grad_is_seen_by_setup_context(op_name):

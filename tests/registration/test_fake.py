@@ -12,7 +12,6 @@ import opforge
 from opforge.errors import (
     UnsupportedBody,
     WrongResult,
-    WrongReturn,
 )
 
 Tensor = torch.Tensor
@@ -94,14 +93,6 @@ def test_a_given_callable_is_the_fake(op_name):
     assert source(op) == "given"
 
 
-def test_a_given_fake_is_not_second_guessed(op_name):
-    @opforge.op(op_name(), fake=lambda x: x.new_empty(9))
-    def op(x: Tensor) -> Tensor:
-        return x + 1
-
-    assert op(torch.ones(2)).shape == (2,)
-
-
 def test_a_given_fake_may_return_a_record(op_name):
     @opforge.op(
         op_name(), fake=lambda x: Out(torch.empty_like(x), x.new_empty(3, dtype=torch.int64))
@@ -169,23 +160,15 @@ def test_a_listed_fake_is_verified_by_the_first_real_call(op_name):
         lambda x: x.new_full((2,), x.data_ptr() % 2),
         lambda x: torch.from_numpy(x.numpy() * 2),
         lambda x: x * x.sum().item(),
-        lambda x: x * x.tolist()[0],
         lambda x: x + 1 if x.sum() > 0 else x + 2,
         lambda x: x.nonzero().flatten().float() * 0 + x,
-        lambda x: x * float(x[0]),
-        lambda x: x * int(x[0]),
-        lambda x: x.new_full((2,), x.untyped_storage().data_ptr() % 2),
     ],
     ids=[
         "data pointer",
         "numpy",
         "item",
-        "tolist",
         "branch on a value",
         "nonzero",
-        "float()",
-        "int()",
-        "storage pointer",
     ],
 )
 def test_a_refusal_of_fake_tensor_leads_to_the_assumption(op_name, body):
@@ -302,19 +285,9 @@ class Mine(Exception):
     pass
 
 
+# What FakeTensor refuses with is a RuntimeError or NotImplementedError, too.
 @pytest.mark.parametrize(
-    "error",
-    [
-        Mine("mine"),
-        ValueError("mine"),
-        RuntimeError("mine"),
-        TypeError("mine"),
-        NotImplementedError("mine"),
-        AttributeError("mine"),
-        AssertionError("mine"),
-        KeyError("mine"),
-    ],
-    ids=lambda e: type(e).__name__,
+    "error", [Mine("mine"), RuntimeError("mine"), NotImplementedError("mine")], ids=type
 )
 def test_the_users_own_exception_propagates(op_name, error):
     @opforge.op(op_name())
@@ -363,7 +336,7 @@ def numpy_body_fake(x):
     return numpy_body(x)
 
 
-def mismatching(op_name, body):
+def mismatching(op_name, body, rows=2):
     name = op_name()
 
     @opforge.op(name)
@@ -371,7 +344,7 @@ def mismatching(op_name, body):
         x.numpy()
         return body(x)
 
-    on_fakes(op, torch.ones(2, 3))
+    on_fakes(op, torch.ones(rows, 3))
     assert source(op) == "assumed"
     return name, op
 
@@ -389,28 +362,15 @@ def mismatching(op_name, body):
 )
 def test_the_first_real_call_finds_a_wrong(op_name, body, difference):
     name, op = mismatching(op_name, body)
-    with pytest.raises(WrongResult) as caught:
-        op(torch.ones(2, 3))
+    for _ in range(2):
+        with pytest.raises(WrongResult) as caught:
+            op(torch.ones(2, 3))
     text = str(caught.value)
     assert name in text
     assert pathlib.Path(__file__).name in text
     assert "output 0 differs from the fake" in text
     assert difference in text
     assert "fix: give fake=" in text
-
-
-def test_a_wrong_number_of_outputs_is_found(op_name):
-    name = op_name()
-
-    @opforge.op(name)
-    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return numpy_body(x), numpy_body(y), numpy_body(x)
-
-    with pytest.raises(WrongReturn) as caught:
-        op(torch.ones(2), torch.ones(2))
-    text = str(caught.value)
-    assert name in text
-    assert "the body returned a tuple of 3, but its annotation says a tuple of 2" in text
 
 
 def test_a_tensor_where_none_was_assumed_is_found(op_name):
@@ -422,13 +382,6 @@ def test_a_tensor_where_none_was_assumed_is_found(op_name):
     on_fakes(op, torch.ones(2))
     with pytest.raises(WrongResult, match="got NoneType, expected Tensor"):
         op(torch.ones(2))
-
-
-def test_a_wrong_assumption_is_found_every_time(op_name):
-    _, op = mismatching(op_name, lambda x: torch.ones(6))
-    for _ in range(3):
-        with pytest.raises(WrongResult):
-            op(torch.ones(2, 3))
 
 
 def test_a_real_call_before_the_assumption_does_not_count(op_name):
@@ -464,8 +417,9 @@ def test_a_compiled_call_verifies_as_well(op_name):
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_an_op_with_a_backward_verifies_as_well(op_name, grad):
-    @opforge.op(op_name(), backward=lambda ctx, g: g)
+@pytest.mark.parametrize("options", [{}, {"backward": lambda ctx, g: g}])
+def test_an_op_that_autograd_follows_verifies_as_well(op_name, grad, options):
+    @opforge.op(op_name(), **options)
     def op(x: Tensor) -> Tensor:
         x.detach().numpy()
         return torch.ones(6)
@@ -473,17 +427,6 @@ def test_an_op_with_a_backward_verifies_as_well(op_name, grad):
     on_fakes(op, torch.ones(2, 3))
     with pytest.raises(WrongResult):
         op(torch.ones(2, 3, requires_grad=grad))
-
-
-def test_an_op_without_a_backward_verifies_when_an_input_requires_grad(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        x.detach().numpy()
-        return torch.ones(6)
-
-    on_fakes(op, torch.ones(2, 3))
-    with pytest.raises(WrongResult):
-        op(torch.ones(2, 3, requires_grad=True))
 
 
 def test_strides_of_a_permuted_input_are_part_of_the_assumption(op_name):
@@ -499,12 +442,7 @@ def test_strides_of_a_permuted_input_are_part_of_the_assumption(op_name):
 
 
 def test_strides_that_do_not_matter_are_not_compared(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        x.numpy()
-        return torch.ones(1, 3).as_strided((1, 3), (99, 1))
-
-    on_fakes(op, torch.ones(1, 3))
+    _, op = mismatching(op_name, lambda x: torch.ones(1, 3).as_strided((1, 3), (99, 1)), rows=1)
     assert op(torch.ones(1, 3)).shape == (1, 3)
 
 
@@ -547,16 +485,6 @@ def test_symbolic_sizes_flow_through_the_body(op_name):
 
     torch.compile(op, backend=backend, dynamic=True, fullgraph=True)(torch.ones(5))
     assert any(isinstance(s, torch.SymInt) for s in sizes)
-
-
-def test_meta_tensors_use_the_fake(op_name):
-    @opforge.op(op_name(), fake=lambda x: x.new_empty(4))
-    def op(x: Tensor) -> Tensor:
-        raise AssertionError("the body must not run on meta tensors")
-
-    out = op(torch.empty(2, device="meta"))
-    assert out.device.type == "meta"
-    assert out.shape == (4,)
 
 
 def test_an_assumption_is_verified_for_every_kind_of_input(op_name):

@@ -1,12 +1,10 @@
 """Ops without a backward: the forward runs, and no gradient ever leaks out of the body."""
 
 import dataclasses
-import pathlib
 import warnings
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 import opforge
 from opforge.errors import MissingBackward, OpforgeWarning
@@ -41,22 +39,19 @@ def half_op(op_name):
     return name, half
 
 
-def test_the_forward_runs_without_a_backward(op_name):
-    _, half = half_op(op_name)
-    assert half(leaf(2)).tolist() == [4.0, 4.0]
-
-
 def test_going_backward_without_a_backward_raises_naming_the_op_and_the_way_out(op_name):
     name, half = half_op(op_name)
     x = leaf(2)
+    out = half(x)
+    assert out.tolist() == [4.0, 4.0]
+    # PyTorch's fallback would warn that no autograd kernel was registered, which misleads;
+    # warnings are errors here.
     with pytest.raises(MissingBackward) as caught:
-        half(x).sum().backward()
+        out.sum().backward()
     assert x.grad is None
     text = str(caught.value)
-    assert name in text
-    assert "has no backward" in text
+    assert text.startswith(f"{name} ({__file__}:")
     assert "@opforge.op(..., backward=fn, setup_context=fn)" in text
-    assert pathlib.Path(__file__).name in text
 
 
 def refusal(function):
@@ -80,16 +75,11 @@ def test_no_gradient_leaks_from_the_body_when_compiled(op_name, backend):
     assert name in said
 
 
-def test_the_forward_runs_without_a_backward_when_compiled(op_name):
-    """No warning, because nobody went backward yet. Warnings are errors here."""
-    _, half = half_op(op_name)
-    compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
-    assert compiled(leaf(2)).tolist() == [8.0, 8.0]
-
-
 def test_a_compiled_function_says_so_every_time_it_goes_backward(op_name):
     name, half = half_op(op_name)
     compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
+    # No warning, because nobody went backward yet.
+    assert compiled(leaf(2)).tolist() == [8.0, 8.0]
     refusal(lambda: compiled(leaf(2)).sum().backward())
     assert name in refusal(lambda: compiled(leaf(2)).sum().backward())
 
@@ -168,13 +158,6 @@ def test_a_bystander_still_gets_its_gradient(op_name):
     assert y.grad.tolist() == [4.0, 4.0]
 
 
-def test_a_detached_result_goes_backward_without_complaint(op_name):
-    _, half = half_op(op_name)
-    x = leaf(2)
-    (half(x).detach() * x).sum().backward()
-    assert x.grad.tolist() == [4.0, 4.0]
-
-
 def test_the_body_sees_no_graph(op_name):
     """Neither with a backward nor without one does the body's own arithmetic get recorded."""
     seen = []
@@ -213,17 +196,7 @@ def test_a_captured_tensor_gets_no_gradient_in_an_op_with_a_backward(op_name):
     op(x).sum().backward()
     assert weight.grad is None
     assert x.grad.tolist() == [5.0, 5.0]
-
-
-def test_a_captured_tensor_in_an_op_with_a_backward_is_reported_when_nothing_else_needs_grad(
-    op_name,
-):
-    weight = leaf(2)
-
-    @opforge.op(op_name(), backward=lambda ctx, g: g * 5)
-    def op(x: Tensor) -> Tensor:
-        return x * weight
-
+    # That is reported where nothing else needs a gradient.
     with pytest.warns(OpforgeWarning, match="no gradient reaches it"):
         out = op(torch.ones(2))
     assert not out.requires_grad
@@ -252,14 +225,6 @@ def test_no_grad_and_inference_mode_record_nothing(op_name):
     assert half(x).tolist() == [4.0, 4.0]
 
 
-def test_forward_mode_is_refused_by_name(op_name):
-    name, half = half_op(op_name)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
-        with pytest.raises(MissingBackward, match=name):
-            half(dual)
-
-
 def test_an_absent_optional_tensor_does_not_make_the_output_require_grad(op_name):
     """The optional input that is absent does not count as one that requires grad."""
 
@@ -269,16 +234,6 @@ def test_an_absent_optional_tensor_does_not_make_the_output_require_grad(op_name
 
     assert not op(torch.ones(2)).requires_grad
     assert op(torch.ones(2), leaf(2)).requires_grad
-
-
-def test_no_torch_warning_comes_with_the_error(op_name):
-    """PyTorch's fallback would say that no autograd kernel was registered, which misleads."""
-    _, half = half_op(op_name)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with pytest.raises(MissingBackward):
-            half(leaf(2)).sum().backward()
-    assert [str(w.message) for w in caught] == []
 
 
 def test_an_op_without_a_backward_inside_one_with_a_backward_does_no_harm(op_name):

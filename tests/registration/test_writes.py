@@ -41,7 +41,6 @@ def refusal(op_name):
         op = opforge.op(body, name=name, **options)
         with pytest.raises(WrongResult) as caught:
             graph_of(op, *(args or (x,)))
-        assert isinstance(caught.value, RuntimeError)
         assert f"{name} ({__file__}:{body.__code__.co_firstlineno})" in str(caught.value)
         return str(caught.value)
 
@@ -80,24 +79,25 @@ def test_a_kernel_that_writes_an_input_is_refused_by_name(refusal, body, kernel)
     assert "fix: mutates_args=['x'], or write to a copy" in text
 
 
-def test_an_operation_in_place_is_refused_too(refusal):
-    def body(x: Tensor) -> Tensor:
-        x.add_(1)
-        out = torch.empty_like(x)
-        double[(8,)](x, out, x.numel(), BLOCK=128)
-        return out
-
-    text = refusal(body)
-    assert "an in-place operation writes to 'x', which mutates_args does not name" in text
-    assert "mutates_args=['x']" in text
+def add_in_place(x: Tensor) -> Tensor:
+    x.add_(1)
+    return launch_double(x)
 
 
-def test_the_input_that_is_written_is_the_one_named(refusal):
-    def body(x: Tensor, y: Tensor, z: Tensor | None) -> Tensor:
-        double_in_place[(8,)](y, y.numel(), BLOCK=128)
-        return x + 1
+def second_of_three(x: Tensor, y: Tensor, z: Tensor | None) -> Tensor:
+    double_in_place[(8,)](y, y.numel(), BLOCK=128)
+    return x + 1
 
-    assert "writes to 'y'" in refusal(body, x, x, None)
+
+@pytest.mark.parametrize(
+    ("body", "args", "text"),
+    [
+        (add_in_place, (x,), "an in-place operation writes to 'x', which mutates_args"),
+        (second_of_three, (x, x, None), "writes to 'y'"),
+    ],
+)
+def test_an_operation_in_place_or_of_another_input_is_refused_too(refusal, body, args, text):
+    assert text in refusal(body, *args)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,17 +157,6 @@ def test_a_declared_write_is_fine(op_name, declared):
     assert not any("wrote nothing" in note for note in opforge.info(op).notes)
 
 
-def test_a_write_to_a_copy_is_fine(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        out = x.clone()
-        double_in_place[(8,)](out, x.numel(), BLOCK=128)
-        return out
-
-    [launch] = launches(graph_of(op, x))
-    assert launch.cloned == ["x_ptr"]
-
-
 @triton.jit
 def first_of(index_ptr, IS_INDEXED: tl.constexpr):
     first = 0
@@ -215,15 +204,6 @@ def test_an_input_given_twice_may_be_written_through_the_declared_one(op_name):
         double_in_place[(8,)](x, x.numel(), BLOCK=128)
 
     assert kernel_names(graph_of(lambda x: op(x, x), x)) == ["double_in_place"]
-
-
-def test_unknown_mutation_notes_nothing(op_name):
-    @opforge.op(op_name(), mutates_args="unknown")
-    def op(x: Tensor, y: Tensor) -> None:
-        double_in_place[(8,)](x, x.numel(), BLOCK=128)
-
-    graph_of(op, x, x)
-    assert not any("wrote nothing" in note for note in opforge.info(op).notes)
 
 
 def launch_impure(x: Tensor) -> Tensor:
