@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import CodeType
 from typing import Any
 
-from ...registry import Entry, Event, registry
+from ...errors import OpforgeError
+from ...registry import Entry, Event, registry, running_pass
 from ..ir.cases import Bound
 from ..ir.wording import spell
 from .dims import Part, shared_name
@@ -192,6 +195,38 @@ class Alternatives:
 
 _declarations: dict[Entry, tuple[Declaration, ...]] = {}
 _alternatives: dict[Entry, Alternatives] = {}
+
+
+def caller() -> dict[str, Any]:
+    """Of the user's call, what a `Declaration` and `Alternatives` keep of their place."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("opforge.native"):
+        frame = frame.f_back
+    assert frame is not None
+    file, namespace = frame.f_code.co_filename, frame.f_globals
+    # Kept by file, so that a reload replaces earlier declarations; a prompt has no file.
+    running = running_pass(namespace) if namespace.get("__file__") else None
+    return {"location": f"{file}:{frame.f_lineno}", "file": file, "running": running}
+
+
+@contextlib.contextmanager
+def located(op: Any, place: Mapping[str, Any]) -> Iterator[Entry]:
+    """The op's entry; errors tell the op and the place."""
+    entry: Entry | None = None
+    try:
+        entry = registry.get(op)
+        yield entry
+    except OpforgeError as error:
+        raise error.locate(entry.name if entry else None, place["location"]) from error.__cause__
+
+
+def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:
+    """Whether `new` replaces `old` because its file was reloaded."""
+    return (
+        old.file == new.file
+        and None not in (old.running, new.running)
+        and old.running is not new.running
+    )
 
 
 def declarations_of(entry: Entry) -> tuple[Declaration, ...]:

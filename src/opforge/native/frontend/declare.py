@@ -6,8 +6,6 @@ is neither read nor run.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -18,12 +16,11 @@ import torch
 from ...errors import BadDeclaration, BadOption, BadSignature, OpforgeError, WrongArgument
 from ...model import MISSING, Leaf, Lowered, Node, Record, fits_int64, leaves_of, lowered_name
 from ...notebook import counted
-from ...registry import Entry, registry, running_pass
+from ...registry import Entry, registry
 from ..ir.dtypes import DTYPES, named
 from ..ir.wording import one_of, spell
 from .declaration import (
     SPECS,
-    Alternatives,
     Choices,
     ChoiceSpec,
     Declaration,
@@ -34,9 +31,12 @@ from .declaration import (
     ScalarSpec,
     Tensors,
     TensorSpec,
+    caller,
     choices,
     declarations_of,
+    is_reloaded,
     keep_declarations,
+    located,
 )
 from .dims import (
     did_you_mean,
@@ -78,29 +78,6 @@ def declare(
             _keep(entry, lowered, replace(read, **place))
 
 
-def caller() -> dict[str, Any]:
-    """Of the user's call, what a `Declaration` and `Alternatives` keep of their place."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("opforge.native"):
-        frame = frame.f_back
-    assert frame is not None
-    file, namespace = frame.f_code.co_filename, frame.f_globals
-    # Kept by file, so that a reload replaces earlier declarations; a prompt has no file.
-    running = running_pass(namespace) if namespace.get("__file__") else None
-    return {"location": f"{file}:{frame.f_lineno}", "file": file, "running": running}
-
-
-@contextlib.contextmanager
-def located(op: Any, place: Mapping[str, Any]) -> Iterator[Entry]:
-    """The op's entry; errors tell the op and the place."""
-    entry: Entry | None = None
-    try:
-        entry = registry.get(op)
-        yield entry
-    except OpforgeError as error:
-        raise error.locate(entry.name if entry else None, place["location"]) from error.__cause__
-
-
 def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
     kept = [old for old in declarations_of(entry) if not is_reloaded(old, new)]
     if new not in kept:
@@ -108,15 +85,6 @@ def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
     asked_backward(kept)
     check_together(lowered, kept)
     keep_declarations(entry, kept)
-
-
-def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:
-    """Whether `new` replaces `old` because its file was reloaded."""
-    return (
-        old.file == new.file
-        and None not in (old.running, new.running)
-        and old.running is not new.running
-    )
 
 
 def asked_backward(declarations: Iterable[Declaration]) -> bool | None:

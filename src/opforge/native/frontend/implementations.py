@@ -9,10 +9,16 @@ from typing import Any
 from ...errors import BadDeclaration, BadSignature, NotFound, OpforgeError
 from ...model import FlatArgument, Lowered
 from ...notebook import counted
-from ...registration.dependence import op_fingerprint
 from ...registry import Entry, registry
-from .declaration import Alternatives, alternatives_of, declarations_of, keep_alternatives
-from .declare import caller, is_reloaded, located
+from .declaration import (
+    Alternatives,
+    alternatives_of,
+    caller,
+    declarations_of,
+    is_reloaded,
+    keep_alternatives,
+    located,
+)
 from .expand import Declared, merge
 
 _FIX = (
@@ -98,14 +104,21 @@ def source_hash(entry: Entry) -> str:
 
 def part_hash(part: Entry) -> str:
     """The hash of one op alone."""
-    return op_fingerprint(part.fn, part.describe().kernels)
+    return _fingerprint(part.fn, part.describe().kernels)
+
+
+def _fingerprint(fn: Any, kernels: Any) -> str:
+    # Imported here: it brings torch, which a build that finds nothing to do works without.
+    from ...registration.dependence import op_fingerprint  # noqa: PLC0415
+
+    return op_fingerprint(fn, kernels)
 
 
 def backward_hash(entry: Entry) -> str:
     """The hash of an op's declared backward, and of what saves for it."""
     definition, kernels = entry.registration.definition, entry.describe().backward_kernels
     functions = (definition.backward, definition.setup_context)
-    return _together([op_fingerprint(fn, kernels) for fn in functions if fn is not None])
+    return _together([_fingerprint(fn, kernels) for fn in functions if fn is not None])
 
 
 def _together(hashes: Sequence[str]) -> str:
