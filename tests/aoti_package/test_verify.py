@@ -10,7 +10,7 @@ import torch
 
 from opforge.aoti_package import fresh
 from opforge.aoti_package.eager_calls import EagerCall
-from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
+from opforge.aoti_package.verify import TOLERANCES, in_fresh_process, verify
 from opforge.errors import BadRegistration, BuildFailed, WrongResult
 from support.processes import run_python
 
@@ -74,10 +74,10 @@ def test_a_mutated_input_is_compared_and_the_call_is_named(built_op, tmp_path):
     package = tmp_path / built_op.path.name
     package.write_bytes(built_op.path.read_bytes())
     grad = torch.ones(6)
-    found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
+    found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed)
     assert found.calls == (("as told", 0),)
     with pytest.raises(WrongResult, match=r"as told: tensor 0 differs by 1, tolerance 0\.0001"):
-        verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
+        verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed)
 
 
 def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(built_op, tmp_path):
@@ -86,7 +86,7 @@ def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(b
     [op] = built_op.needed
     lost = replace(op, module="broken_ops", file=str(broken))
     with pytest.raises(BadRegistration) as raised:
-        in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
+        in_fresh_process(built_op.path, [], [lost], tmp_path)
     assert "ZeroDivisionError" in str(raised.value)
     assert f'File "{broken}", line 1' in str(raised.value)
 
@@ -97,14 +97,14 @@ def test_a_module_that_does_not_define_the_op_is_reported(built_op, tmp_path):
     [op] = built_op.needed
     lost = replace(op, module="empty_ops", file=str(empty))
     with pytest.raises(BadRegistration) as raised:
-        in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
+        in_fresh_process(built_op.path, [], [lost], tmp_path)
     assert "Could not find schema for packaged_ops::step" in str(raised.value)
 
 
 def test_an_op_inside_a_function_is_refused_with_its_location(built_op, tmp_path):
     [op] = built_op.needed
     with pytest.raises(BadRegistration) as raised:
-        in_fresh_process(built_op.path, [], [replace(op, local=True)], Tolerance(), tmp_path)
+        in_fresh_process(built_op.path, [], [replace(op, local=True)], tmp_path)
     assert str(raised.value).startswith(f"{op.location}: the package calls packaged_ops::step")
     assert "define the op at the top level of a module" in str(raised.value)
 

@@ -16,8 +16,15 @@ from .. import _compat
 from ..errors import BadOption, BuildFailed, NeedsGpu
 from ..notebook import size
 from .eager_calls import EagerCall, Symbol, eager_calls, mutated_state, open_sizes, restored
-from .export import Exported, export, indented
-from .exportable import Dynamic, Exportable, read_dynamic, read_exportable
+from .export import (
+    Dynamic,
+    Exportable,
+    Exported,
+    export,
+    indented,
+    read_dynamic,
+    read_exportable,
+)
 from .fresh import write_trace
 from .package_record import (
     Package,
@@ -28,7 +35,6 @@ from .package_record import (
     ops_of,
 )
 from .verify import (
-    Tolerance,
     Verification,
     in_fresh_process,
     refuse_while_verifying,
@@ -74,7 +80,7 @@ def package(
         ops, kernels = ops_of(exported.program, built), kernels_of(exported.program, built)
         training = exportable.module.training
         needed = needed_at_run_time(ops)
-        verification = verify(built, calls, needed, Tolerance(rtol, atol), training=training)
+        verification = verify(built, calls, needed, rtol=rtol, atol=atol, training=training)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(built, place)
     return Package(
@@ -210,8 +216,6 @@ def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user 
     # In a fresh process, because a package that crashes takes its process down.
     with workplace() as folder:
         in_fresh_process(
-            *(package.path, [call], package.needed, Tolerance(), folder),
-            trace=packaged,
-            repeat=repeat,
+            package.path, [call], package.needed, folder, trace=packaged, repeat=repeat
         )
     return compiled, packaged

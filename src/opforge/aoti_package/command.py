@@ -53,24 +53,12 @@ def read_dynamic_texts(texts: tuple[str, ...]) -> dict[str, dict[int, Any]]:
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+# Where `torch::k` is not followed by the dtype's own name.
 _SCALARS = {
-    "float64": "torch::kFloat64",
-    "float32": "torch::kFloat32",
-    "float16": "torch::kFloat16",
-    "bfloat16": "torch::kBFloat16",
-    "int64": "torch::kInt64",
-    "int32": "torch::kInt32",
-    "int16": "torch::kInt16",
-    "int8": "torch::kInt8",
-    "uint8": "torch::kUInt8",
-    "bool": "torch::kBool",
-    "complex64": "torch::kComplexFloat",
-    "complex128": "torch::kComplexDouble",
-    "float8_e4m3fn": "torch::kFloat8_e4m3fn",
-    "float8_e5m2": "torch::kFloat8_e5m2",
-    "uint16": "torch::kUInt16",
-    "uint32": "torch::kUInt32",
-    "uint64": "torch::kUInt64",
+    "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+    **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
 }
 # Other dtypes are zero, a valid index into any tensor that is not empty.
 _DRAWN = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
@@ -124,5 +112,6 @@ def _tensor(value: PackagedInput) -> str:
     sizes = ", ".join(map(str, value.shape))
     # "cuda:0" -> "cuda": whoever runs the program chooses the GPU.
     device = value.device.partition(":")[0]
-    options = f"torch::dtype({_SCALARS[value.dtype]}).device(torch::k{device.upper()})"
+    scalar = _SCALARS.get(value.dtype, value.dtype.capitalize())
+    options = f"torch::dtype(torch::k{scalar}).device(torch::k{device.upper()})"
     return f"torch::{maker}({{{sizes}}}, {options}),  // {value.name}"

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from .. import _compat
 from ..errors import BuildFailed, OpforgeError, WrongArgument, first_line
-from .exportable import DynamicDim, Exportable
+from .export import DynamicDim, Exportable
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,13 @@ def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, even where they overlap or leave gaps."""
-    return _strided(tensor.detach(), tensor.stride())
+    """A copy with the same strides, gaps and overlaps."""
+    plain = tensor.detach()
+    if type(plain) is not torch.Tensor or plain.layout is not torch.strided or not plain.numel():
+        return plain.clone()
+    extent = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True))
+    memory = plain.as_strided((extent,), (1,), plain.storage_offset()).clone()
+    return memory.as_strided(plain.shape, plain.stride())
 
 
 def mutated_state(program: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -44,14 +44,6 @@ TOLERANCES = {
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """The user's tolerance; None stands for that of the dtype."""
-
-    rtol: float | None = None
-    atol: float | None = None
-
-
-@dataclass(frozen=True)
 class Verification:
     """What the fresh process found: the largest error of each call, by its label.
 
@@ -69,12 +61,16 @@ def verify(
     package: Path,
     calls: Sequence[EagerCall],
     needed: Sequence[PackagedOp],
-    tolerance: Tolerance,
     *,
+    rtol: float | None = None,
+    atol: float | None = None,
     training: bool = False,
 ) -> Verification:
-    """Load the package, make every call, and raise if a result differs from eager's."""
-    result = in_fresh_process(package, calls, needed, tolerance, package.parent)
+    """Load the package, make every call, and raise if a result differs from eager's.
+
+    Where neither `rtol` nor `atol` is given, the tolerance follows from the dtype.
+    """
+    result = in_fresh_process(package, calls, needed, package.parent, rtol=rtol, atol=atol)
     compared = result["calls"]
     if any(c["wrong"] for c in compared):
         fix = "to accept the difference, pass rtol=... and atol=..."
@@ -98,9 +94,10 @@ def in_fresh_process(
     package: Path,
     calls: Sequence[EagerCall],
     needed: Sequence[PackagedOp],
-    tolerance: Tolerance,
     folder: Path,
     *,
+    rtol: float | None = None,
+    atol: float | None = None,
     trace: Path | None = None,
     repeat: int = 10,
 ) -> dict[str, Any]:
@@ -127,8 +124,8 @@ def in_fresh_process(
         "modules": [{"module": m, "file": f} for m, f in modules],
         "libraries": sorted(map(str, torch.ops.loaded_libraries)) if foreign else (),
         "tolerances": TOLERANCES,
-        "rtol": tolerance.rtol,
-        "atol": tolerance.atol,
+        "rtol": rtol,
+        "atol": atol,
         "trace": str(trace.absolute()) if trace else "",
         "repeat": repeat,
     }

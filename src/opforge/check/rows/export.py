@@ -14,7 +14,7 @@ import torch
 from ... import _compat
 from ...aoti_package.eager_calls import EagerCall, tensors_of
 from ...aoti_package.package_record import needed_at_run_time, ops_of
-from ...aoti_package.verify import Tolerance, verify
+from ...aoti_package.verify import verify
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
@@ -108,7 +108,7 @@ def package(subject: Subject) -> Row:
         # In a process of its own: where g++ links libstdc++ statically, loading a package dies.
         needed = needed_at_run_time(ops_of(program, built))
         try:
-            verification = verify(built, _cases(subject), needed, Tolerance())
+            verification = verify(built, _cases(subject), needed)
         except BadRegistration:
             loading = found["AOTInductor packages"]
             if loading.status != "ok":
