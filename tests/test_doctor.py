@@ -104,11 +104,6 @@ def test_the_interpreter_on_a_gpu_machine_is_reported_as_a_limit():
     assert limited["Triton kernels on GPU"].status == "limited"
 
 
-@pytest.mark.parametrize(("value", "on"), [("1", True), ("True", True), ("0", False), ("", False)])
-def test_the_interpret_variable_is_read_as_triton_reads_it(value, on):
-    assert doctor.interpreting(dataclasses.replace(HEALTHY, interpret=value)) is on
-
-
 def test_a_cpu_build_of_torch_on_a_gpu_machine_suggests_a_reinstall():
     assert "torch==2.13.*" in findings(gpu=ABSENT, gpu_unused=True)["GPU"].fix
 

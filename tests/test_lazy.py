@@ -122,17 +122,6 @@ print(json.dumps(answers))
     return dict(zip(cases, fresh(code, python()), strict=True))
 
 
-def test_a_star_import_brings_functions():
-    code = "from opforge.check import *\nfrom opforge import *\nimport json\n"
-    code += f"print(json.dumps([type(f).__name__ for f in ({', '.join(NAMESAKES)})]))"
-    assert fresh(code, python()) == ["function"] * len(NAMESAKES)
-
-
-@pytest.mark.parametrize("name", NAMESAKES)
-def test_the_function_is_the_one_its_module_defines(name):
-    assert getattr(opforge, name) is getattr(sys.modules[NAMESAKES[name]], name)
-
-
 every_package = pytest.mark.parametrize(
     "package", [opforge, opforge.native], ids=lambda p: p.__name__
 )
@@ -227,16 +216,6 @@ def test_a_failing_module_fails_at_every_use(monkeypatch):
     assert {"a", "b"} <= set(names())
 
 
-def test_help_and_pickling_go_by_the_usual_names():
-    code = """
-import json, opforge, pickle, pydoc
-kept = [pickle.loads(pickle.dumps(f)) is f for f in (opforge.op, opforge.check, opforge.target)]
-text = pydoc.plain(pydoc.render_doc(opforge))
-print(json.dumps([all(kept), "turn Python functions into" in text]))
-"""
-    assert fresh(code, python()) == [True, True]
-
-
 def test_dynamo_traces_through_the_package():
     code = """
 import json, torch, opforge
@@ -249,19 +228,3 @@ f(torch.ones(2))
 print(json.dumps(isinstance(opforge.is_op, object)))
 """
     assert fresh(code, python()) is True
-
-
-def test_threads_that_use_a_name_first_at_once_all_get_it():
-    code = """
-import json, threading, opforge
-names = ["op", "check", "package", "piecewise", "target", "is_op"] * 4
-found = {}
-barrier = threading.Barrier(len(names))
-def use(i, name):
-    barrier.wait()
-    found[i] = type(getattr(opforge, name)).__name__
-threads = [threading.Thread(target=use, args=item) for item in enumerate(names)]
-[t.start() for t in threads]; [t.join() for t in threads]
-print(json.dumps(sorted(set(found.values())) + [len(found)]))
-"""
-    assert fresh(code, python()) == ["function", 24]

@@ -135,15 +135,6 @@ def test_mistakes_are_reported_on_stderr_without_a_traceback(sample, arguments, 
     assert "Traceback" not in result.stderr
 
 
-def test_an_error_in_the_inputs_function_keeps_its_own_traceback(sample):
-    result = run(f"{sample}:scaled", "--inputs", f"{sample}:fails")
-    assert result.exit_code == 1
-    frames = [line for line in result.stderr.splitlines() if line.startswith("  File")]
-    assert len(frames) == 1
-    assert "check_sample.py" in frames[0]
-    assert "ZeroDivisionError: division by zero" in result.stderr
-
-
 def test_in_a_pipe_each_row_is_a_line_on_stderr(sample):
     result = run(f"{sample}:scaled", *INPUTS, *FAST)
     lines = result.stderr.splitlines()

@@ -43,12 +43,6 @@ def test_a_row_is_found_by_its_name():
         REPORT["fakes"]
 
 
-def test_one_failure_makes_the_report_not_ok():
-    assert not REPORT.ok
-    assert [r.name for r in REPORT.failures] == ["fake"]
-    assert dataclasses.replace(REPORT, rows=ROWS[2:]).ok
-
-
 def test_a_check_without_a_run_is_neither_passed_nor_failed():
     traced = dataclasses.replace(REPORT, rows=(Row("eager", "skipped"), Row("compile", "pass")))
     assert (traced.ok, traced.outcome) == (True, "incomplete")
@@ -58,22 +52,6 @@ def test_a_check_without_a_run_is_neither_passed_nor_failed():
     assert REPORT.outcome == "failed"
     for decisive in ("eager", "numerics"):
         assert dataclasses.replace(REPORT, rows=(Row(decisive, "pass"),)).outcome == "passed"
-
-
-def test_json_has_name_status_and_reason_of_every_row():
-    found = json.loads(REPORT.as_json())
-    assert found["op"] == "lib::op"
-    assert found["ok"] is False
-    assert [(r["name"], r["status"]) for r in found["rows"]] == [(r.name, r.status) for r in ROWS]
-    assert found["rows"][1]["reason"] == ROWS[1].reason
-    assert found["rows"][1]["fix"] == "correct fake="
-    assert found["rows"][3]["notes"] == ["by the way"]
-
-
-def test_the_failures_alone_are_the_message_of_a_test():
-    text = REPORT.render_failures()
-    assert "the fake says dtype a" in text
-    assert "vmap" not in text
 
 
 def report(name, *rows):
@@ -110,13 +88,6 @@ def test_a_problem_names_its_op_once():
     error = BadOption("no input for 'x'", op="lib::e", location="ops.py:3")
     assert str(Problem("lib::e", str(error))) == "lib::e (ops.py:3): no input for 'x'"
     assert str(Problem("lib::e", "lib::e_too is no op")) == "lib::e: lib::e_too is no op"
-
-
-def test_a_failure_or_a_problem_makes_it_not_ok():
-    passing, failing, incomplete = SUMMARY.reports
-    assert Summary((passing, incomplete)).ok
-    assert not Summary((passing, failing)).ok
-    assert not Summary((passing,), SUMMARY.problems).ok
 
 
 def test_an_exit_status_of_0_does_not_hide_that_an_op_did_not_run():

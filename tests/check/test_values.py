@@ -1,4 +1,4 @@
-"""Tensors of a call by path, and the same call with others."""
+"""Tensors of a call by path, the same call with others, and how two results differ."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.check.values import OpCall, clone, resized
+from opforge.check.values import OpCall, difference, resized, same_bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,26 +55,6 @@ def test_only_the_named_tensors_require_grad():
     assert [t.requires_grad for t in call.args] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.arange(12.0).reshape(3, 4).t(),
-        torch.arange(12.0).reshape(3, 4)[:, ::2],
-        torch.arange(3.0).expand(4, 3),
-        torch.arange(12.0)[5:],
-        torch.tensor(1.0),
-        torch.empty(0, 3),
-    ],
-)
-def test_a_copy_has_the_strides_of_the_original_and_memory_of_its_own(tensor):
-    copied = clone(tensor)
-    assert copied.stride() == tensor.stride()
-    assert torch.equal(copied, tensor)
-    before = tensor.clone()
-    copied.untyped_storage().fill_(0)
-    assert torch.equal(tensor, before)
-
-
 @settings(deadline=None)  # the first call of a torch function is slow
 @given(st.integers(0, 5), st.integers(1, 9), st.booleans())
 def test_a_resized_tensor_repeats_its_rows_and_keeps_their_order_in_memory(rows, size, turned):
@@ -85,3 +65,76 @@ def test_a_resized_tensor_repeats_its_rows_and_keeps_their_order_in_memory(rows,
         assert torch.equal(found, tensor[torch.arange(size) % rows])
     if rows > 1 and size > 1:
         assert (found.stride(0) < found.stride(1)) == turned
+
+
+nan, inf = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near", "far"),
+    [
+        (torch.float64, 1e-8, 1e-6),
+        (torch.float32, 1e-6, 1e-3),
+        (torch.float16, 1e-3, 1e-1),
+        (torch.bfloat16, 1e-2, 1e-1),
+    ],
+)
+def test_closeness_depends_on_the_dtype(dtype, near, far):
+    expected = torch.ones(4, dtype=dtype)
+    assert difference(expected * (1 + near), expected, "out") == ""
+    assert "off by" in difference(expected * (1 + far), expected, "out")
+
+
+def test_the_worst_element_is_shown_with_its_index():
+    found, expected = torch.zeros(2, 3), torch.zeros(2, 3)
+    found[1, 2] = 0.5
+    text = difference(found, expected, "out")
+    assert text == "out: off by 0.5 (allowed: 1e-05 relative, 0): 0.5 at [1, 2], expected 0.0"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "text"),
+    [
+        (torch.ones(2), torch.ones(3), "out: shape (2,), expected (3,)"),
+        (torch.ones(2), torch.ones(2).half(), "dtype torch.float32, expected torch.float16"),
+        (torch.ones(2), None, "out: a tensor, expected None"),
+        ((1, 2), (1, 3), "out[1]: 2, expected 3"),
+        ([1], [1, 2], "out: 1 value, expected 2 values"),
+        ({"a": 1}, (1,), "out: ['a'], expected [0]"),
+        ([[1], 2], [1, [2]], "out: [0][0], [1], expected [0], [1][0]"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2 differ: 2 at [1], expected 3"),
+        (torch.tensor([nan]), torch.tensor([1.0]), "off by inf"),
+        (torch.tensor([inf]), torch.tensor([-inf]), "off by inf"),
+    ],
+)
+def test_differences_are_reported(found, expected, text):
+    assert text in difference(found, expected, "out")
+
+
+class Top(NamedTuple):
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+def test_a_named_tuple_is_compared_with_a_tuple_by_position():
+    x = torch.tensor([3.0, 1.0, 2.0])
+    top = torch.topk(x, 2)
+    assert difference(Top(*top), top, "out") == ""
+    assert difference(Top(*top), (x[:2], top[1]), "out").startswith("out.values: off by 1")
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf, 0.0])
+def test_special_values_equal_themselves(value):
+    assert difference(torch.tensor([value, 1.0]), torch.tensor([value, 1.0 + 1e-7]), "out") == ""
+
+
+def test_a_given_tolerance_replaces_the_dtypes():
+    assert difference(torch.tensor(1.1), torch.tensor(1.0), "out", 0.2) == ""
+    assert difference(torch.tensor(1.1), torch.tensor(1.0), "out", (0.0, 0.05)) != ""
+
+
+def test_bit_patterns_distinguish_zeros_but_not_nans():
+    assert same_bits(torch.tensor(nan), torch.tensor(nan))
+    assert not same_bits(torch.tensor(0.0), torch.tensor(-0.0))
+    assert not same_bits(torch.ones(1), torch.ones(2))
+    assert same_bits(torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64))

@@ -20,11 +20,11 @@ from ..errors import BadOption, OpforgeError
 from ..native.commands.operator_tree import is_tree, load_files
 from ..progress import ProgressBar, watching
 from ..registry import Entry, registry
-from .compare import Tolerance
 from .inputs import arguments_from
 from .report import CheckReport, Problem, Row, Summary
 from .run import Progress, check_call, select
 from .subject import Settings, interpreting
+from .values import Tolerance
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -20,12 +20,11 @@ from ..aoti_package.verify import refuse_while_verifying
 from ..arch_names import parse_arch
 from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry
-from .compare import Tolerance
 from .reasons import cut, reason_of
 from .report import FAIL, SKIPPED, CheckReport, Row, failed, skipped
-from .rows import autograd, devices, eager, export, graph, vmap
+from .rows import autograd, devices, eager, export, graph
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
-from .values import OpCall, describe
+from .values import OpCall, Tolerance, describe
 
 Judge = Callable[[Subject], Row]
 # Called with None when a row begins, and with the row when it has ended.
@@ -55,7 +54,7 @@ CHECKS = (
     Check("determinism", eager.determinism),
     Check("strided inputs", eager.strided, unless=eager.no_strides),
     Check("autograd", autograd.autograd, unless=autograd.no_backward),
-    Check("vmap", vmap.vmap, unless=vmap.no_vmap),
+    Check("vmap", eager.vmap, unless=eager.no_vmap),
     Check("compile", graph.compile_static, graph.compile_static_on_fakes),
     Check("compile dynamic", graph.compile_dynamic, graph.compile_dynamic_on_fakes),
     Check("kernels visible", graph.kernels_visible, needs_run=False),

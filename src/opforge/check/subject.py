@@ -16,9 +16,8 @@ from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
-from .compare import Tolerance, difference, same_bits
 from .reasons import short_reason
-from .values import OpCall, resized, tensors_in, with_gaps
+from .values import OpCall, Tolerance, difference, resized, same_bits, tensors_in, with_gaps
 
 Tensor = torch.Tensor
 

@@ -34,20 +34,6 @@ def scaled(x: Tensor, cfg: Config, *, bias: Tensor | None = None) -> Tensor:
     return out if bias is None else out + bias
 
 
-def remembering():
-    """A body that returns other numbers once its fake was called, which only a trace does."""
-    traced = []
-
-    def fake(x):
-        traced.append(1)
-        return torch.empty_like(x)
-
-    def body(x: Tensor) -> Tensor:
-        return x + len(traced)
-
-    return body, fake
-
-
 each_export = pytest.mark.parametrize("name", ["export", "export strict"])
 
 
@@ -138,14 +124,6 @@ def test_a_class_that_export_does_not_know_fails_with_the_way_to_register_it(op_
         opforge.unregister(plain)
 
 
-def test_save_and_load_passes_with_records_too(op_name):
-    found = row(
-        "save and load", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4))
-    )
-    assert found.status == "pass"
-    assert found.reason.endswith("kB")
-
-
 class Pair(NamedTuple):
     first: Tensor
     second: Tensor
@@ -182,29 +160,11 @@ def test_a_named_tuple_survives_in_the_package(op_name, monkeypatch):
     assert "Pair" in specs[0]
 
 
-def test_save_and_load_fails_by_what_saving_raised(op_name, monkeypatch):
-    def refuse(*args, **kwargs):
-        raise OSError("disk full\nmore")
-
-    monkeypatch.setattr(torch.export, "save", refuse)
+def test_save_and_load_fails_where_the_loaded_program_differs(op_name, monkeypatch):
+    monkeypatch.setattr(export, "_runs_differ", lambda *_: "output: another")
     found = row(
         "save and load", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4))
     )
-    assert (found.status, found.reason) == ("fail", "OSError: disk full")
-
-
-def test_save_and_load_fails_where_the_loaded_program_differs(op_name, monkeypatch):
-    body, fake = remembering()
-    loaded = torch.export.load
-
-    def load_and_trace(*args, **kwargs):
-        program = loaded(*args, **kwargs)
-        fake(torch.ones(1))
-        monkeypatch.setattr(export, "_runs_differ", lambda *_: "output: another")
-        return program
-
-    monkeypatch.setattr(torch.export, "load", load_and_trace)
-    found = row("save and load", opforge.op(op_name(), fake=fake)(body), torch.ones(4))
     assert (found.status, found.reason) == ("fail", "loaded again: output: another")
 
 
@@ -214,15 +174,6 @@ def test_package_is_skipped_without_a_compiler(op_name, monkeypatch):
     found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
     expected = ("skipped", "Inductor lacks a C++ compiler", "apt-get g++")
     assert (found.status, found.reason, found.fix) == expected
-
-
-def test_package_fails_by_what_the_compiler_raised(op_name, monkeypatch):
-    def refuse(program, path, configs):
-        raise RuntimeError("C++ compile error\n" + "x\n" * 60)
-
-    monkeypatch.setattr(export._compat.aoti, "compile_package", refuse)
-    found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
-    assert (found.status, found.reason) == ("fail", "RuntimeError: C++ compile error")
 
 
 def test_package_is_not_loaded_in_this_process_where_that_would_end_it(op_name, monkeypatch):

@@ -31,11 +31,6 @@ def add_one(x: Tensor) -> Tensor:
     return x + 1
 
 
-def test_compile_passes_with_one_graph(op_name):
-    found = row("compile", opforge.op(op_name())(add_one), torch.ones(4, 3))
-    assert (found.status, found.reason) == ("pass", "aot_eager, 1 graph")
-
-
 def test_compile_fails_if_the_result_differs(op_name):
     compiled = []
 
@@ -77,12 +72,14 @@ def test_a_graph_break_in_a_plain_function_fails(op_name):
         opforge.unregister(breaking)
 
 
-def _doubled(x: Tensor) -> Tensor:
-    if x.device.type == "cpu":
-        return x * 2
+def launch(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
     return out
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return x * 2 if x.device.type == "cpu" else launch(x)
 
 
 def test_compile_runs_the_backward_as_well(op_name):
@@ -111,14 +108,34 @@ def test_inductor_is_used_where_it_works_and_else_aot_eager_with_a_note(op_name,
     assert note == ("with backend='aot_eager', because Inductor lacks a C++ compiler (apt-get g++)")
 
 
-def test_dynamic_passes_with_one_graph_for_two_sizes(op_name):
-    found = row("compile dynamic", opforge.op(op_name())(add_one), torch.ones(4, 3))
-    assert (found.status, found.reason) == ("pass", "aot_eager, one graph for batch 4 and 9")
+def weighted(x: Tensor, weight: Tensor) -> Tensor:
+    return x * weight
 
 
-def test_a_batch_of_one_is_grown_before_it_is_compiled(op_name):
-    found = row("compile dynamic", opforge.op(op_name())(add_one), torch.ones(1, 3))
-    assert found.reason == "aot_eager, one graph for batch 2 and 5"
+def transposed(x: Tensor) -> Tensor:
+    m, n = x.shape
+    return x.reshape(-1).reshape(m, n).T.clone() + n
+
+
+def even_rows(x: Tensor) -> Tensor:
+    torch._check(x.shape[0] % 2 == 0, lambda: "even only")
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes", "sizes"),
+    [
+        (add_one, [(4, 3)], "4 and 9"),
+        # torch takes a size of 1 for a constant, and equal sizes for one size.
+        (add_one, [(1, 3)], "2 and 5"),
+        (weighted, [(4, 4), (4,)], "5 and 11"),
+        (transposed, [(4, 4)], "5 and 11"),
+        (even_rows, [(4, 3)], "4 and 8"),
+    ],
+)
+def test_dynamic_passes_with_one_graph_for_two_sizes(op_name, fn, shapes, sizes):
+    found = row("compile dynamic", opforge.op(op_name())(fn), *map(torch.ones, shapes))
+    assert (found.status, found.reason) == ("pass", f"aot_eager, one graph for batch {sizes}")
 
 
 def test_dynamic_fails_on_a_recompile_and_names_the_guard(op_name):
@@ -148,34 +165,6 @@ def test_dynamic_is_skipped_where_there_is_no_batch_to_vary(op_name):
         return torch.zeros(n)
 
     assert row("compile dynamic", allocate, 3).reason == "no tensor input has a batch dimension"
-
-
-def test_a_weight_that_happens_to_have_the_batchs_size_is_not_grown(op_name):
-    @opforge.op(op_name())
-    def weighted(x: Tensor, weight: Tensor) -> Tensor:
-        return x * weight
-
-    found = row("compile dynamic", weighted, torch.ones(4, 4), torch.ones(4))
-    assert found.reason == "aot_eager, one graph for batch 5 and 11"
-
-
-def test_a_square_is_varied_from_one_that_is_not(op_name):
-    @opforge.op(op_name())
-    def transposed(x: Tensor) -> Tensor:
-        m, n = x.shape
-        return x.reshape(-1).reshape(m, n).T.clone() + n
-
-    found = row("compile dynamic", transposed, torch.ones(4, 4))
-    assert (found.status, found.reason) == ("pass", "aot_eager, one graph for batch 5 and 11")
-
-
-def test_sizes_that_the_op_refuses_are_passed_over(op_name):
-    @opforge.op(op_name())
-    def even(x: Tensor) -> Tensor:
-        torch._check(x.shape[0] % 2 == 0, lambda: "even only")
-        return x + 1
-
-    assert "batch 4 and 8" in row("compile dynamic", even, torch.ones(4, 3)).reason
 
 
 def test_kernels_are_visible_where_the_graph_launches_them(op_name):
@@ -221,12 +210,7 @@ def test_an_op_that_is_opaque_because_of_missing_support_fails(op_name):
 
 @no_gpu
 def test_without_a_gpu_graphs_are_traced_on_fakes_and_runs_are_skipped(op_name):
-    @opforge.op(op_name())
-    def launched(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
-        return out
-
+    launched = opforge.op(op_name())(launch)
     found = statuses(launched, torch.ones(4, 8))
     passing = {"mutation", "compile", "compile dynamic", "kernels visible", "export"}
     passing |= {"export strict", "save and load"}
@@ -248,12 +232,7 @@ def test_without_a_gpu_graphs_are_traced_on_fakes_and_runs_are_skipped(op_name):
     ],
 )
 def test_without_a_gpu_a_fake_is_compared_with_the_body_on_fakes(op_name, fake, status, reason):
-    @opforge.op(op_name(), fake=fake)
-    def launched(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
-        return out
-
+    launched = opforge.op(op_name(), fake=fake)(launch)
     found = row("fake", launched, torch.ones(4, 8))
     assert found.status == status
     assert found.reason.startswith(reason)
@@ -274,12 +253,7 @@ def test_without_a_gpu_an_undeclared_write_is_found_by_analysis(op_name):
 
 @no_gpu
 def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
-    def launched(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
-        return out
-
-    op = opforge.op(op_name(), backward=lambda ctx, grad: grad.reshape(7, 7))(launched)
+    op = opforge.op(op_name(), backward=lambda ctx, grad: grad.reshape(7, 7))(launch)
     found = row("compile", op, torch.ones(4, 8))
     assert found.status == "fail"
     assert found.reason == "RuntimeError: shape '[7, 7]' is invalid for input of size 32"
@@ -288,7 +262,7 @@ def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
     def for_gpus(x: Tensor) -> Tensor:
         if not x.is_cuda:
             raise ValueError("CUDA only")
-        return launched(x)
+        return launch(x)
 
     op = opforge.op(op_name(), backward=lambda ctx, grad: grad * 2)(for_gpus)
     found = check_on_fakes(op)
@@ -317,32 +291,6 @@ def test_without_a_gpu_outputs_may_be_made_on_the_device_of_an_input(op_name):
     for name in ("compile", "compile dynamic"):
         found = row(name, op, torch.ones(4, 8))
         assert (found.status, found.notes) == ("pass", ()), found
-
-
-@no_gpu
-def test_without_a_gpu_outputs_may_be_made_on_the_gpu_by_name(op_name):
-    @opforge.op(op_name())
-    def launched(x: Tensor) -> Tensor:
-        out = torch.empty(x.shape, device="cuda")
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
-        return out
-
-    for name in ("compile", "compile dynamic"):
-        assert row(name, launched, torch.ones(4, 8)).status == "pass"
-
-
-@no_gpu
-def test_without_a_gpu_a_recompile_is_found_on_fakes(op_name):
-    @opforge.op(op_name())
-    def branches(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        width = 64 if x.shape[0] < 6 else 128
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=width)
-        return out
-
-    found = row("compile dynamic", branches, torch.ones(4, 8))
-    assert found.status == "fail"
-    assert "batch 9 after 4 recompiles" in found.reason
 
 
 @no_gpu

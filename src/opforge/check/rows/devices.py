@@ -10,10 +10,9 @@ import torch
 
 from ... import _compat
 from ...native.frontend.declaration import alternatives_of, declarations_of
-from ..compare import difference
 from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject, interpreting
-from ..values import tensors_in
+from ..values import difference, tensors_in
 
 Tensor = torch.Tensor
 

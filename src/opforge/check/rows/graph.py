@@ -14,12 +14,11 @@ from ...doctor import examine
 from ...errors import BuildFailed, MissingBackward, last_line
 from ...native.ir.kernel_request import Request, Requests, want
 from ...notebook import counted
-from ..compare import gradient_difference
 from ..reasons import reason_of, short_reason
 from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject
 from ..values import OpCall
-from .autograd import gradients
+from .autograd import gradients, gradients_differ
 
 _checking = _compat.checking
 
@@ -237,13 +236,7 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
     compiled = _compiled(subject, backend, dynamic=False)
     expected = gradients(subject.invoke, subject.call.recording(paths), paths)
     found = gradients(lambda c: compiled(*c.args, **c.kwargs), subject.call.recording(paths), paths)
-    if found is None or expected is None:
-        return ""
-    for path, one, other in zip(paths, found, expected, strict=True):
-        text = gradient_difference(one, other, f"gradient of {path}")
-        if text:
-            return text
-    return ""
+    return gradients_differ(paths, found, expected)
 
 
 def kernels_visible(subject: Subject) -> Row:
