@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from ...errors import BadOption
 from ..ir.abi import PREFIX, is_attribute
 from ..ir.case_text import guards, source
 from ..ir.cases import (
@@ -461,7 +460,9 @@ class _OpSource:
             return f"of_float_bits({self.write.as_double(argument.value)})"
         if is_float(argument.value):
             # By the annotation of the kernel's parameter.
-            raise self._unpassed(launch, argument, f"is a float, but passed as {sorted(types)}")
+            kernel = f"{launch.kernel_name} ({launch.kernel_location})"
+            what = f"the argument {argument.name!r} is a float, but passed as {sorted(types)}"
+            raise self.signature.error(f"{kernel}: {what}")
         return self.write(argument.value)
 
     def _variants(self, launch: Launch) -> str:
@@ -470,31 +471,24 @@ class _OpSource:
             multiples = {*variant.aligned, *variant.divisible}
             arguments = zip(launch.arguments, variant.types, strict=True)
             codes = [
-                self._code(launch, argument, type_) + (" | OF_BY_16" if i in multiples else "")
+                self._code(argument, type_) + (" | OF_BY_16" if i in multiples else "")
                 for i, (argument, type_) in enumerate(arguments)
             ]
             types = self.pool.array("uint8_t", "types", codes)
             rows.append(f"{{{self.kernels[variant.kernel]}, {types}}}")
         return self.pool.table("Variant", "variants", rows)
 
-    def _code(self, launch: Launch, argument: Argument, type_: str) -> str:
+    def _code(self, argument: Argument, type_: str) -> str:
         if isinstance(argument, Descriptor):
             flags = " | OF_NAN" * argument.is_nan + " | OF_TF32" * argument.is_tf32
             # Tensor maps need it, whatever the kernel was compiled for.
             return f"OF_DESCRIPTOR + {argument.rank}{flags} | OF_BY_16"
         if isinstance(argument, Pointer):
             return "OF_POINTER"
-        if type_ not in _TYPES:
-            what = f"has the type {type_}, which C cannot pass"
-            raise self._unpassed(launch, argument, what)
         scalar = self.scalars.get(argument.value.name) if isinstance(argument.value, Var) else None
         # One of 64 bits that is only handed on.
         is_unsigned = scalar is not None and scalar.dtype == "u64"
         return f"{_TYPES[type_]} | OF_UNSIGNED" if is_unsigned else _TYPES[type_]
-
-    def _unpassed(self, launch: Launch, argument: Argument, what: str) -> BadOption:
-        kernel = f"{launch.kernel_name} ({launch.kernel_location})"
-        return self.signature.error(f"{kernel}: the argument {argument.name!r} {what}")
 
 
 def _type_key(dtype: str, rank: int) -> str:

@@ -127,7 +127,7 @@ def _read(
     reader.refuse_missing()
     leaves = reader.leaves
     tensors = {n: d for n, d in leaves.items() if isinstance(d, Tensors)}
-    lengths = shared_lengths((reader.path(n), d.parts, d.ranks) for n, d in tensors.items())
+    lengths = shared_lengths((reader.nodes[n].path, d.parts, d.ranks) for n, d in tensors.items())
     numbers = [n for n, d in leaves.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
     sizes = _sizes(reader, tensors, lengths)
     if isinstance(dims, Mapping):
@@ -136,7 +136,7 @@ def _read(
     _refuse_unused(reader.variables, tensors)
     outputs = read_returns(lowered, returns, reader.variables, list(lengths))
     return Declaration(
-        leaves=tuple(leaves.items()),
+        leaves=tuple((name, leaves.get(name, Nothing())) for name in reader.flat_names()),
         types=tuple(reader.variables.items()),
         lengths=tuple(lengths.items()),
         fixed=tuple(fixed.items()),
@@ -174,7 +174,7 @@ def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str,
             other = f"*{part}" if is_shared else "a scalar parameter"
             raise BadDeclaration(
                 f"{name_of(part)!r} names a size here and is also {other}",
-                parameter=reader.path(name),
+                parameter=reader.nodes[name].path,
                 fix="give the size another name",
             )
     return list(dict.fromkeys(name_of(part) for _, part in named))
@@ -208,8 +208,13 @@ class _Reader:
             for node in _below(parameter.node):
                 self.nodes[lowered_name(node.path)] = node
 
-    def path(self, name: str) -> str:
-        return self.nodes[name].path
+    def flat_names(self) -> Iterator[str]:
+        """Of all leaves, and of the flags of optional records."""
+        for node in self.nodes.values():
+            if isinstance(node, Leaf):
+                yield node.name
+            elif node.optional:
+                yield lowered_name(node.present_path)
 
     def take(self, specs: Mapping[str, Any]) -> None:
         """Sort what was given into type variables and parameters."""
@@ -265,22 +270,12 @@ class _Reader:
             self._read_fields(node, default)
         elif name in self.given or default is None:
             self.leaves[flag] = choices([False])
-            self._leave_out(node)
         else:
             self.missing.append(node)
 
     def _read_fields(self, node: Record, default: Any) -> None:
         for item in node.fields:
             self.read(item.node, _part(node, item.name, default, item.default))
-
-    def _leave_out(self, node: Node) -> None:
-        if isinstance(node, Leaf):
-            self.leaves[node.name] = Nothing()
-            return
-        for item in node.fields:
-            if isinstance(item.node, Record) and item.node.optional:
-                self.leaves[lowered_name(item.node.present_path)] = Nothing()
-            self._leave_out(item.node)
 
     def _read_leaf(self, leaf: Leaf, default: Any) -> None:
         if leaf.name in self.given:
