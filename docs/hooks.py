@@ -23,8 +23,9 @@ SOURCE = ROOT / "src"
 
 _MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 _NAME = re.compile(r"^::: (opforge[\w.]*)\.(\w+)$", re.MULTILINE)
-_ERROR_CLASS = re.compile(r"^## (?!OpforgeWarning)(\w+)$", re.MULTILINE)
-_MISTAKE = re.compile(r"^### (.*)\n(?:(?!## |### ).*\n)*", re.MULTILINE)
+_ERROR_CLASS = re.compile(r"^## (?!OpforgeWarning)(\w+)\n(?:(?!## ).*\n)*", re.MULTILINE)
+_MISTAKE = re.compile(r"^### (.*)\n((?:(?!###? ).*\n?)*)", re.MULTILINE)
+_HIDDEN = re.compile(r"^<!-- hidden:.*?^-->$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)\)")
 
 
@@ -45,7 +46,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = Path(page.file.abs_src_path).parent
     filled = _NAME.sub(_at_home, _MARK.sub(_generated, markdown))
     if page.file.src_uri == "reference/errors.md":
-        filled = _MISTAKE.sub(_message, _ERROR_CLASS.sub(_error_class, filled))
+        filled = _ERROR_CLASS.sub(_error_class, filled)
     return _LINK.sub(lambda link: _to_file(link, folder), filled)
 
 
@@ -73,18 +74,25 @@ def _generated(mark: re.Match[str]) -> str:
     return "\n".join(_GENERATORS[mark[1]]())
 
 
-def _error_class(heading: re.Match[str]) -> str:
+def _error_class(section: re.Match[str]) -> str:
+    """A class with all its mistakes: those of the page, and of the tests' page of others."""
     from opforge import errors  # noqa: PLC0415 - on_startup finds it first
 
-    cls = getattr(errors, heading[1])
+    cls = getattr(errors, section[1])
     kinds = " and ".join(f"`{b.__name__}`" for b in cls.__bases__ if b is not errors.OpforgeError)
-    return f"{heading[0]}\n\n{inspect.getdoc(cls)} Derives from {kinds}."
+    others = (ROOT / "tests/docs/mistakes.md").read_text()
+    examples = dict(_MISTAKE.findall(f"{others}\n{section[0]}"))
+    shown = "\n".join(
+        f"### {mistake}\n{_HIDDEN.sub('', examples[mistake])}\n```text\n{_message(mistake)}\n```\n"
+        for mistake in errors.mistakes[cls]
+    )
+    return f"## {section[1]}\n\n{inspect.getdoc(cls)} Derives from {kinds}.\n\n{shown}\n"
 
 
-def _message(mistake: re.Match[str]) -> str:
-    """What an example of the page says when it is run, which tests compare."""
-    text = _golden("errors.txt").partition(f"### {mistake[1]}\n")[2].partition("\n### ")[0]
-    return f"{mistake[0]}\n```text\n{text.strip()}\n```\n\n"
+def _message(mistake: str) -> str:
+    """What an example says when it is run, which tests compare."""
+    texts = _golden("errors.txt") + "\n" + _golden("mistakes.txt")
+    return texts.partition(f"### {mistake}\n")[2].partition("\n### ")[0].strip()
 
 
 def _commands() -> Iterator[str]:

@@ -190,7 +190,7 @@ class NotServed(OpforgeError, RuntimeError):
     """A launch that the served folder does not hold, where strict serving forbids to compile it."""
 
 
-# What each class stands for; docs/reference/errors.md shows an example of each.
+# What each class stands for; tests/docs/mistakes.md and the page of errors have an example of each.
 mistakes: dict[type[OpforgeError], tuple[str, ...]] = {
     BadSignature: (
         "The decorator was applied to something other than a plain Python function",

@@ -44,7 +44,12 @@ def test_there_are_few_errors_and_each_lists_its_mistakes():
 
 @pytest.mark.parametrize("cls", errors.mistakes, ids=lambda cls: cls.__name__)
 def test_a_mistake_has_an_example_that_raises_it(cls):
-    page = read_page(DOCS / "reference/errors.md")
-    text = page.path.read_text().partition(f"\n## {cls.__name__}\n")[2].partition("\n## ")[0]
-    assert tuple(re.findall(r"^### (.*)$", text, re.MULTILINE)) == errors.mistakes[cls]
-    assert text.count(f"<!-- raises: {cls.__name__} -->") >= 1
+    pages = (DOCS / "reference/errors.md", ROOT / "tests/docs/mistakes.md")
+    sections = [
+        page.read_text().partition(f"\n## {cls.__name__}\n")[2].partition("\n## ")[0]
+        for page in pages
+    ]
+    examples = [example for section in sections for example in section.split("\n### ")[1:]]
+    assert f"<!-- raises: {cls.__name__} -->" in sections[0]
+    assert sorted(e.partition("\n")[0] for e in examples) == sorted(errors.mistakes[cls])
+    assert all(f"<!-- raises: {cls.__name__} -->" in example for example in examples)

@@ -1,11 +1,13 @@
-"""Every code block of README and of the site runs, page by page."""
+"""Every code block of README, of the site and of mistakes.md runs, page by page."""
+
+from pathlib import Path
 
 import pytest
 
 from support.pages import run_page
 from support.snippets import all_pages, read_page
 
-PAGES = all_pages()
+PAGES = [*all_pages(), read_page(Path(__file__).with_name("mistakes.md"))]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.runs], ids=lambda p: p.name)
