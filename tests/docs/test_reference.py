@@ -6,7 +6,7 @@ import pytest
 
 import opforge
 from opforge import errors, native
-from support.snippets import ROOT, read_page
+from support.snippets import ROOT
 
 DOCS = ROOT / "docs"
 ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
