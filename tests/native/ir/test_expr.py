@@ -249,13 +249,6 @@ def test_json_keeps_every_term(term):
 
 @settings(deadline=None)
 @given(terms, bindings)
-def test_a_term_without_floats_is_an_integer(term, values):
-    assert not expr.is_float(term)
-    assert type(evaluate(term, values)) is int
-
-
-@settings(deadline=None)
-@given(terms, bindings)
 def test_make_computes_what_evaluate_does(term, values):
     def bound(term):
         if isinstance(term, Var):

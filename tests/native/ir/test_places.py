@@ -7,7 +7,7 @@ from pathlib import Path as File
 import torch
 
 from opforge import native
-from opforge.native.ir.cases import Guard, Path
+from opforge.native.ir.cases import Path
 from opforge.native.ir.places import short, shortened, told
 from opforge.native.ir.program import Kernel
 from opforge.native.plan import plan
@@ -30,13 +30,6 @@ def test_elsewhere_only_the_file_is_named():
     assert short("/nowhere/near/ops.py:7") == "ops.py:7"
     assert short("ops.py:7") == "ops.py:7"
     assert short("unknown") == "unknown"
-
-
-def test_all_places_of_a_record_are_short():
-    path = Path((Guard(1, "/a/b.py:1"),), refused="it raises", refused_at="/a/b.py:2")
-    assert shortened(path) == Path((Guard(1, "b.py:1"),), refused="it raises", refused_at="b.py:2")
-    kernel = Kernel("k", "k", "/a/b.py:3", ("i32",), (("N", "1"),))
-    assert shortened((kernel,))[0].location == "b.py:3"
 
 
 def test_a_text_that_looks_like_a_place_stays():
