@@ -277,7 +277,8 @@ def package(
     TARGET is module:model or path/to/file.py:model. It may also name an operator, or a class or
     function that makes the model.
     """
-    from .aoti_package.command import cpp_needs, read_dynamic_texts, read_model, write_cpp
+    from .aoti_package.build import read_dynamic_texts, read_model
+    from .aoti_package.package_record import cpp_needs, write_cpp
     from .check.command import arguments_of
     from .cli_targets import locate, resolve_places
 

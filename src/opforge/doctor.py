@@ -148,14 +148,25 @@ def judge(machine: MachineFacts) -> list[Finding]:
         _found("Python headers", machine.headers, INSTALL_HEADERS),
         _found("GPU", machine.gpu, _gpu_fix(machine)),
         _interpret_variable(machine),
-        _by_torch(machine, "eager", "operators run on any tensor their body can handle"),
-        _by_torch(machine, "autograd", "operators with a backward are differentiable"),
+        _feature(machine, "eager", "operators run on any tensor their body can handle", "torch"),
+        _feature(machine, "autograd", "operators with a backward are differentiable", "torch"),
         _inductor(machine),
-        _by_torch(machine, "torch.export", "strict and non-strict"),
+        _feature(machine, "torch.export", "strict and non-strict", "torch"),
         _packages(machine),
         _kernels_on_gpu(machine),
-        _interpreter(machine),
-        _native(machine),
+        _feature(
+            machine,
+            "Triton interpreter",
+            "in use" if interpreting(machine) else f"try {INTERPRET}",
+            *("torch", "Triton", "NumPy"),
+        ),
+        # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
+        _feature(
+            machine,
+            "native build tools",
+            "a C compiler, and the ptxas in Triton's wheel",
+            *("torch", "Triton", "ptxas", "a C compiler"),
+        ),
         *(_optional(n, machine.optional[d], *rest) for n, d, *rest in _OPTIONAL),
         _optional(
             "CMake", machine.cmake, "find_package(opforge)", "pip install cmake", OLDEST_CMAKE
@@ -200,13 +211,11 @@ def _optional(name: str, tool: Tool, what: str, fix: str, oldest: str = "0") -> 
     return Finding(name, "ok", tool.detail)
 
 
-def _by_torch(machine: MachineFacts, name: str, detail: str) -> Finding:
-    lacking, fix = _lacking(machine, "torch")
-    return (
-        Finding(name, "missing", f"lacks {lacking}", fix)
-        if lacking
-        else Finding(name, "ok", detail)
-    )
+def _feature(machine: MachineFacts, name: str, detail: str, *needs: str) -> Finding:
+    lacking, fix = _lacking(machine, *needs)
+    if lacking:
+        return Finding(name, "missing", f"lacks {lacking}", fix)
+    return Finding(name, "ok", detail)
 
 
 def _interpret_variable(machine: MachineFacts) -> Finding:
@@ -224,7 +233,7 @@ def _interpret_variable(machine: MachineFacts) -> Finding:
 def _inductor(machine: MachineFacts) -> Finding:
     name = "torch.compile"
     if not machine.torch.present:
-        return _by_torch(machine, name, "")
+        return _feature(machine, name, "", "torch")
     needs = ["a C++ compiler", "Python headers"]
     if machine.gpu.present:
         needs += ["Triton", "a C compiler"]
@@ -250,30 +259,12 @@ def _packages(machine: MachineFacts) -> Finding:
 def _kernels_on_gpu(machine: MachineFacts) -> Finding:
     name = "Triton kernels on GPU"
     # Triton compiles a small launcher for each kernel signature, against Python.h.
-    lacking, fix = _lacking(machine, "torch", "a GPU", "Triton", "a C compiler", "Python headers")
-    if lacking:
-        return Finding(name, "missing", f"lacks {lacking}", fix)
-    if interpreting(machine):
+    needs = ("torch", "a GPU", "Triton", "a C compiler", "Python headers")
+    found = _feature(machine, name, machine.gpu.detail, *needs)
+    if found.status == "ok" and interpreting(machine):
         detail = "TRITON_INTERPRET sends kernels to the interpreter"
         return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
-    return Finding(name, "ok", machine.gpu.detail)
-
-
-def _interpreter(machine: MachineFacts) -> Finding:
-    name = "Triton interpreter"
-    lacking, fix = _lacking(machine, "torch", "Triton", "NumPy")
-    if lacking:
-        return Finding(name, "missing", f"lacks {lacking}", fix)
-    return Finding(name, "ok", "in use" if interpreting(machine) else f"try {INTERPRET}")
-
-
-def _native(machine: MachineFacts) -> Finding:
-    # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
-    name = "native build tools"
-    lacking, fix = _lacking(machine, "torch", "Triton", "ptxas", "a C compiler")
-    if lacking:
-        return Finding(name, "missing", f"lacks {lacking}", fix)
-    return Finding(name, "ok", "a C compiler, and the ptxas in Triton's wheel")
+    return found
 
 
 def _found(name: str, tool: Tool, fix: str) -> Finding:

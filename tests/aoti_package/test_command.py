@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from opforge.aoti_package.command import (
+from opforge.aoti_package.build import read_dynamic_texts, read_model
+from opforge.aoti_package.package_record import (
+    Package,
+    PackagedInput,
+    PackagedOp,
     cpp_needs,
-    read_dynamic_texts,
-    read_model,
     render_cpp,
     write_cpp,
 )
-from opforge.aoti_package.package_record import Package, PackagedInput, PackagedOp
 from opforge.cli import main
 from opforge.errors import BadOption
 from support import packaged_ops

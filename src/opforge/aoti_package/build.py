@@ -1,9 +1,10 @@
-"""`opforge.package`: orchestrates export, compilation and verification, and nothing else."""
+"""`opforge.package`: orchestrates export, compilation and verification; what its command reads."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, BuildFailed, NeedsGpu
+from ..cli_targets import users_own
+from ..errors import BadOption, BadSignature, BuildFailed, NeedsGpu
 from ..notebook import size
+from ..registry import registry
 from .eager_calls import EagerCall, Symbol, eager_calls, mutated_state, open_sizes, restored
 from .export import (
     Dynamic,
@@ -219,3 +222,38 @@ def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user 
             package.path, [call], package.needed, folder, trace=packaged, repeat=repeat
         )
     return compiled, packaged
+
+
+def read_model(value: Any, target: str) -> Any:
+    """A model or an op; a class or function without parameters is called to make the model."""
+    is_op = registry.find(value) is not None or _compat.aoti.overload_behind(value) is not None
+    if isinstance(value, torch.nn.Module) or is_op:
+        return value
+    with users_own(f"{target}()"):
+        model = value() if callable(value) else None
+    if isinstance(model, torch.nn.Module):
+        return model
+    raise BadSignature(
+        f"{target} is neither a model nor an operator",
+        found=f"a {type(value).__name__}",
+        fix="name a torch.nn.Module, an op, or a class or function that makes a module when called",
+    )
+
+
+_DIMENSION = re.compile(r"(.+):(\d+)=([^:]+)(?::(\d+):(\d+))?")
+
+
+def read_dynamic_texts(texts: tuple[str, ...]) -> dict[str, dict[int, Any]]:
+    """`x:0=batch`, `x:0=batch:1:1024` -> `{"x": {0: ("batch", 1, 1024)}}`."""
+    dynamic: dict[str, dict[int, Any]] = {}
+    for text in texts:
+        match = _DIMENSION.fullmatch(text)
+        if match is None:
+            raise BadOption(
+                f"--dynamic {text} does not name a dimension",
+                fix="x:0=batch, or with a range: x:0=batch:1:1024",
+            )
+        path, index, name, least, most = match.groups()
+        dim = name if least is None else (name, int(least), int(most))
+        dynamic.setdefault(path, {})[int(index)] = dim
+    return dynamic
