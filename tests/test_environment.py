@@ -26,7 +26,8 @@ def test_the_table_has_every_variable():
 
 
 @pytest.mark.parametrize(
-    ("value", "on"), [(None, False), ("", False), ("0", False), ("1", True), ("On", True)]
+    ("value", "on"),
+    [(None, False), ("", False), ("0", False), ("1", True), ("On", True), ("True", True)],
 )
 def test_a_boolean_is_read_as_triton_reads_it(monkeypatch, value, on):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)

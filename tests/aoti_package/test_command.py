@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_exported_is_reported_with_its_line(source, tmp_p
 @pytest.mark.parametrize(
     ("target", "dynamic", "text"),
     [
-        ("{}:modle", "x:0=n", "did you mean model"),
+        ("{}:modelx", "x:0=n", "did you mean model"),
         ("{}", "x:0=n", "names a module, not something in it"),
         ("{}:inputs", "x:0=n", "is neither a model nor an operator"),
         ("{}:model", "x=n", "--dynamic x=n does not name a dimension"),

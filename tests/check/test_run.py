@@ -75,6 +75,21 @@ def test_a_required_row_must_be_a_row_and_chosen(op_name):
         opforge.check(op, torch.ones(2), only="fake", require="eager")
 
 
+def test_rows_that_do_not_concern_an_op_are_skipped_with_the_reason(op_name):
+    report = opforge.check(opforge.op(op_name())(add_one), torch.tensor(1.0), skip="package")
+    reasons = {row.name: row.reason for row in report if row.status == "skipped"}
+    assert reasons.pop("cuda graph") in {"needs a GPU", "the inputs are on the CPU"}
+    assert reasons == {
+        "strided inputs": "no tensor input can have gaps",
+        "autograd": "no backward was given",
+        "compile dynamic": "no tensor input has a batch dimension",
+        "kernels visible": "the op launches no Triton kernels",
+        "native": "the op has no native.declare",
+        "dtensor": "no sharding rule was given",
+        "numerics": "no reference",
+    }
+
+
 def test_the_report_names_the_op_its_place_and_inputs(op_name):
     op = opforge.op(name := op_name())(add_one)
     report = opforge.check(op, torch.ones(2, 3, dtype=torch.float16), only="eager")

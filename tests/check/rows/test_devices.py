@@ -12,7 +12,7 @@ import opforge
 from opforge import native
 from opforge.errors import BadOption
 from support.checking import row
-from support.launching import blocks, double, double_in_place, no_gpu
+from support.launching import blocks, double, double_in_place
 from support.native.compile_workers import lasting
 from support.processes import environment, python
 
@@ -31,12 +31,6 @@ def launch(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
     return out
-
-
-def test_native_is_skipped_where_nothing_is_declared(op_name):
-    found = row("native", opforge.op(op_name())(add_one), torch.ones(2))
-    assert (found.status, found.reason) == ("skipped", "the op has no native.declare")
-    assert "native.declare(" in found.fix
 
 
 def test_declared_operators_are_built(op_name):
@@ -103,17 +97,6 @@ def test_an_operator_that_cannot_be_built_fails_with_the_reason(op_name):
     assert found.status == "fail"
     assert "it cannot be built for x fp32 1-d (aten.sort at" in found.reason
     assert "opforge.package" in found.fix
-
-
-@no_gpu
-def test_cuda_graphs_need_a_gpu(op_name):
-    found = row("cuda graph", opforge.op(op_name())(add_one), torch.ones(2))
-    assert (found.status, found.reason) == ("skipped", "needs a GPU")
-
-
-def test_dtensor_is_skipped_without_a_rule(op_name):
-    found = row("dtensor", opforge.op(op_name())(add_one), torch.ones(2))
-    assert (found.status, found.reason) == ("skipped", "no sharding rule was given")
 
 
 # In a fresh process, so that no other test's process group is in the way.

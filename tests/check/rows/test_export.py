@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections import Counter
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -136,28 +135,6 @@ def test_named_tuples_survive_save_and_load(op_name):
 
     found = row("save and load", swapped, torch.ones(4, 3), Pair(torch.ones(3), torch.zeros(3)))
     assert found.status == "pass", found
-
-
-def test_a_named_tuple_survives_in_the_package(op_name, monkeypatch):
-    specs = []
-
-    def compile_package(program, path, configs):
-        # What AOTInductor does with the structure of the outputs before it compiles.
-        specs.append(torch.utils._pytree.treespec_dumps(program.call_spec.out_spec))
-        path.write_bytes(b"")
-
-    monkeypatch.setattr(export._compat.aoti, "compile_package", compile_package)
-    monkeypatch.setattr(export, "ops_of", lambda *_: ())
-    monkeypatch.setattr(export, "needed_at_run_time", lambda _: None)
-    monkeypatch.setattr(export, "verify", lambda *_: SimpleNamespace(notes=()))
-
-    @opforge.op(op_name())
-    def both(x: Tensor) -> Pair:
-        return Pair(x + 1, x - 1)
-
-    found = row("package", both, torch.ones(4, 3))
-    assert found.status == "pass", found
-    assert "Pair" in specs[0]
 
 
 def test_save_and_load_fails_where_the_loaded_program_differs(op_name, monkeypatch):
