@@ -20,7 +20,7 @@ help:
 	@echo "make test      run make lint and all tests, on every core"
 	@echo "make test-torch TORCH=2.15.0   run the tests with another torch (TRITON=3.8.0: and Triton)"
 	@echo "make test-versions TORCH=2.15.0   run what one of both torches wrote with the other"
-	@echo "make fuzz      attack what opforge reads for SECONDS=$(SECONDS) per test; failures stay as cases"
+	@echo "make fuzz      attack names and calls for SECONDS=$(SECONDS) per test; failures stay as cases"
 	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"

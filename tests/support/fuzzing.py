@@ -1,4 +1,4 @@
-"""Values that attack what opforge reads: drawn at random, the same ones in every `make test`.
+"""Values that attack what opforge takes: drawn at random, the same ones in every `make test`.
 
 `make fuzz` goes on with others for `OPFORGE_FUZZ_SECONDS`, and keeps what fails in
 `tests/fuzz/cases`, which every later run tries first.
