@@ -13,6 +13,7 @@ from ...gpu_target import gpu_of
 from ..ir.abi import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
 from ..ir.cases import Guard
 from ..ir.expr import Expr, Number, Term, Var, evaluate, variables
+from ..symbolic.algebra import Algebra
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
@@ -46,8 +47,9 @@ def told(arch: Arch) -> dict[str, int]:
 
 def is_one_of(archs: tuple[Arch, ...]) -> Term:
     """The condition that the device is one of these, which are one vendor's."""
-    each = [_all([Expr("==", (Var(n), v)) for n, v in told(arch).items()]) for arch in archs]
-    return each[0] if len(each) == 1 else Expr("or", tuple(each))
+    algebra = Algebra({})
+    known = [[Expr("==", (Var(n), v)) for n, v in told(arch).items()] for arch in archs]
+    return algebra.either(*(algebra.both(*conditions) for conditions in known))
 
 
 def allow(guards: Iterable[Guard], arch: Arch) -> bool:
@@ -58,10 +60,6 @@ def allow(guards: Iterable[Guard], arch: Arch) -> bool:
         for guard in guards
         if {v.name for v in variables(guard.condition)} <= values.keys()
     )
-
-
-def _all(conditions: list[Expr]) -> Term:
-    return conditions[0] if len(conditions) == 1 else Expr("and", tuple(conditions))
 
 
 def traced_gpu(symbols: Symbols, archs: tuple[Arch, ...]) -> _compat.driver.Gpu:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +17,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.expr import Term, Var, is_float, make
 from ...symbolic.symint import Symbols, is_symbolic, term_of
 from ..views import Views, is_compact, is_dense, is_one, is_same_view, same
-from .pointwise import BOOL, DEFAULT, FLOAT, RULES, Rule
+from .pointwise import BOOL, DEFAULT, FLOAT, RULES, Rule, refuse_kind
 from .values import (
     Applied,
     Computed,
@@ -55,7 +55,7 @@ def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """The result of a torch call that a library can make, or NotImplemented."""
     if func in _ASKED:
         return tracing.on_fakes(func, args, kwargs, trace.value)
-    function = _CALLS.get(func)
+    function = CALLS.get(func)
     rule = None if function is not None else _rule(func, kwargs)
     if function is None and rule is None:
         return NotImplemented
@@ -158,7 +158,7 @@ class Call:
         runs_in = result if rule.promotion == FLOAT else common
         bools = [d for d in map(_dtype_of, given) if d is torch.bool] if rule.refuses_bools else []
         for dtype in [runs_in, *bools]:
-            rule.refuse(self.made.name, dtype)
+            refuse_kind(self.made.name, dtype, *rule.takes)
         if rule.ends and tracing.SATURATES and not compute.is_floating_point:
             operands = _within(operands, rule.ends, compute)
         more = [*args[rule.operands :], *kwargs.values()]
@@ -523,12 +523,8 @@ _ASKED = {
 _HALVES = {torch.float16, torch.bfloat16}
 
 
-def register(calls: Mapping[Any, Callable[..., Any]]) -> None:
-    """Add calls that another module makes."""
-    _CALLS.update(calls)
-
-
-_CALLS: dict[Any, Callable[..., Any]] = {
+# By operator, what makes it; other modules add theirs.
+CALLS: dict[Any, Callable[..., Any]] = {
     _ATEN.clone.default: _to_copy,
     _ATEN._to_copy.default: _to_copy,  # noqa: SLF001  # that is its name
     _ATEN.copy_.default: lambda call, x, source, _=False: call.copy(x, source),

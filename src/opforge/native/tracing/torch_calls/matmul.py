@@ -13,7 +13,7 @@ from ...ir.dtypes import ALIASES
 from ...ir.expr import variables
 from ...symbolic.symint import term_of
 from ..views import same
-from .calls import Call, refuse_beyond, register
+from .calls import CALLS, Call, refuse_beyond
 from .values import Called, Inexpressible
 
 _ATEN = torch.ops.aten
@@ -146,7 +146,7 @@ FUNCTIONS: dict[Any, Any] = {
     torch.Tensor.__rmatmul__: lambda b, a: matmul(a, b),
     torch.nn.functional.linear: linear,
 }
-register({
+CALLS.update({
     **dict.fromkeys((_ATEN.addmm.default, _ATEN.baddbmm.default), _addmm),
     **dict.fromkeys(
         (_ATEN.mm.default, _ATEN.bmm.default),

@@ -54,11 +54,6 @@ class Rule:
     def deciding(self) -> Sequence[int]:
         return range(self.operands) if self.decides is None else self.decides
 
-    def refuse(self, name: str, dtype: torch.dtype) -> None:
-        """Raise as torch does for a dtype that a call does not have."""
-        if kind_of(dtype) not in self.takes:
-            raise NotImplementedError(f"{name} is not implemented for {dtype}")
-
 
 _COMMON = {
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -72,6 +67,12 @@ def kind_of(dtype: torch.dtype) -> str:
     if dtype not in _COMMON:
         return TINY_FLOATS if dtype.is_floating_point else WIDE_UNSIGNED
     return FLOATS if dtype.is_floating_point else INTEGERS
+
+
+def refuse_kind(name: str, dtype: torch.dtype, *kinds: str) -> None:
+    """Raise as torch does for a dtype that a call does not have."""
+    if kind_of(dtype) not in kinds:
+        raise NotImplementedError(f"{name} is not implemented for {dtype}")
 
 
 def apply(text: str, *args: Value, dtype: torch.dtype | None = None) -> Value:

@@ -10,8 +10,8 @@ import torch
 
 from ...._compat.tracing import Traced
 from ..views import compact, is_one, same
-from .calls import Call, register
-from .pointwise import BOOLS, FLOATS, INTEGERS, apply, kind_of
+from .calls import CALLS, Call
+from .pointwise import BOOLS, FLOATS, INTEGERS, apply, refuse_kind
 from .values import Load, Number, Scanned, Total, Value, cast
 
 _ATEN = torch.ops.aten
@@ -72,7 +72,7 @@ def _simple(kind: str, finish: Callable[[Value, Dims], Value] | None = None) -> 
         if kind in {"amax", "amin"}:
             rows.refuse_nothing(kind)
         wanted = dtype or _result_dtype(kind, x.dtype)
-        _refuse_kind(call, wanted, FLOATS, INTEGERS, BOOLS)
+        refuse_kind(call.made.name, wanted, FLOATS, INTEGERS, BOOLS)
         value = cast(cast(Load(x.dtype, rows.view), wanted), _wide(wanted))
         total = Total(value.dtype)
         # Bits have no sum: Triton's is a parity.
@@ -129,12 +129,6 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
 
 
-def _refuse_kind(call: Call, dtype: torch.dtype, *kinds: str) -> None:
-    """Raise as torch does for a dtype that a call does not have."""
-    if kind_of(dtype) not in kinds:
-        raise NotImplementedError(f"{call.made.name} is not implemented for {dtype}")
-
-
 def _mean(total: Value, rows: Dims) -> Value:
     return apply("divide({0}, {1})", total, Number(total.dtype, rows.count))
 
@@ -143,7 +137,7 @@ def _truth(kind: str) -> Any:
     """`any` and `all`, of elements that are not 0."""
 
     def make(call: Call, x: Traced, dims: Any = None, keepdim: bool = False) -> Any:
-        _refuse_kind(call, x.dtype, FLOATS, INTEGERS, BOOLS)
+        refuse_kind(call.made.name, x.dtype, FLOATS, INTEGERS, BOOLS)
         rows = Dims(call, x, dims, keepdim)
         value, total = cast(Load(x.dtype, rows.view), torch.bool), Total(torch.bool)
         result = (_result_dtype(kind, x.dtype), total)
@@ -157,7 +151,7 @@ def _extreme(kind: str, *, is_place: bool = False) -> Any:
     kinds = (FLOATS, INTEGERS) if is_place else (FLOATS, INTEGERS, BOOLS)
 
     def make(call: Call, x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
-        _refuse_kind(call, x.dtype, *kinds)
+        refuse_kind(call.made.name, x.dtype, *kinds)
         rows = Dims(call, x, dim, keepdim)
         rows.refuse_nothing(kind)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
@@ -170,7 +164,7 @@ def _extreme(kind: str, *, is_place: bool = False) -> Any:
 
 def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
     dtype = x.dtype if x.dtype.is_floating_point else torch.float32
-    _refuse_kind(call, dtype, FLOATS)
+    refuse_kind(call.made.name, dtype, FLOATS)
     rows = Dims(call, x, dims, keepdim)
     value = cast(Load(x.dtype, rows.view), _wide(dtype))
     most, total = Total(value.dtype), Total(value.dtype, 1)
@@ -188,7 +182,7 @@ def _softmax(text: str, alone: str) -> Any:
 
     def make(call: Call, x: Traced, dim: int, half_to_float: bool) -> Any:
         dtype = torch.float32 if half_to_float else x.dtype
-        _refuse_kind(call, dtype, FLOATS)
+        refuse_kind(call.made.name, dtype, FLOATS)
         made = call.trace.allocate(x.sizes, dtype)
         if not x.sizes or is_one(x.sizes[dim]):
             value = cast(Load(x.dtype, x), _wide(dtype))
@@ -211,7 +205,7 @@ def _moments(pick: Sequence[str]) -> Any:
     def make(
         call: Call, x: Traced, dims: Any = None, *, correction: Any = None, keepdim: bool = False
     ) -> Any:
-        _refuse_kind(call, x.dtype, FLOATS)
+        refuse_kind(call.made.name, x.dtype, FLOATS)
         rows = Dims(call, x, dims, keepdim)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
         correction = 1 if correction is None else correction
@@ -229,7 +223,7 @@ def _moments(pick: Sequence[str]) -> Any:
 
 def _cumsum(call: Call, x: Traced, dim: int, *, dtype: Any = None) -> Any:
     wanted = dtype or _result_dtype("sum", x.dtype)
-    _refuse_kind(call, wanted, FLOATS, INTEGERS)
+    refuse_kind(call.made.name, wanted, FLOATS, INTEGERS)
     made = call.trace.allocate(x.sizes, wanted)
     if not x.sizes or is_one(x.sizes[dim]):
         return call.copy(made, x)
@@ -259,7 +253,7 @@ def _norm(
     return _reduce(call, "sum", square, rows, [total], [(wanted, apply("root({0})", total))])
 
 
-register({
+CALLS.update({
     **dict.fromkeys((_ATEN.sum.default, _ATEN.sum.dim_IntList), _simple("sum")),
     **dict.fromkeys((_ATEN.prod.default, _ATEN.prod.dim_int), _simple("prod")),
     **dict.fromkeys((_ATEN.mean.default, _ATEN.mean.dim), _simple("sum", _mean)),

@@ -13,7 +13,7 @@ from ...._compat.tracing import Traced
 from ...ir.expr import make
 from ...symbolic.symint import term_of
 from ..views import compact, is_compact, same
-from .calls import Call, register
+from .calls import CALLS, Call
 from .pointwise import apply
 from .values import Fetched, Load, Number, Position, Value
 
@@ -192,7 +192,7 @@ def _index(call: Call, x: Traced, indices: Sequence[Any]) -> Any:
     return _taken(call, x, dim, index, "from_end", ordered=True)
 
 
-register({
+CALLS.update({
     _ATEN.cat.default: _cat,
     _ATEN.stack.default: _stack,
     _ATEN.repeat.default: _repeat,
