@@ -5,6 +5,7 @@ import ctypes
 import pytest
 import torch
 
+from opforge.native.ir.expr import Expr
 from support.native import hand_made
 from support.native.hand_made_calls import everything, fresh, name_of
 from support.standin.library import OpforgeTensor, Refused, numbers
@@ -135,3 +136,17 @@ def test_a_long_list_of_candidates_ends_with_a_count(make):
     assert lines[1] == "  x i8 [1]: x: size 500 in dimension 0, expected 1"
     assert lines[-1] == f"  and {399 - (len(lines) - 2)} more"
     library.run("many", torch.zeros(399, dtype=torch.int8))
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_a_text_that_is_cut_off_ends_with_a_whole_character(make, shift):
+    n = hand_made.Var("n")
+    place = "x" * shift + "äß€😀" * 1000
+    path = hand_made.Path((hand_made.Guard(Expr("<", (n, 1)), place),))
+    case = hand_made.Case((hand_made.TensorCase("x", True, "i8", (n,)),), paths=(path,))
+    op = hand_made.Op("long", "", "", (hand_made.TensorParam("x", True),), (), (case,))
+    library = make(hand_made.library((op, [])))
+    with pytest.raises(Refused) as refused:
+        library.call("long", torch.zeros(1, dtype=torch.int8))
+    assert refused.value.status == "UNCOVERED"
+    assert 8187 <= len(refused.value.text.encode()) <= 8191
