@@ -201,9 +201,6 @@ def _public_key(minisign: ModuleType, key: Key) -> tuple[str, Any]:
     """A file, what is in one, or its last line alone; and what to call it."""
     from ...errors import BadOption
 
-    if not isinstance(key, (str, os.PathLike)):
-        what = f"a trusted key must be a file or the text of one, got {key!r}"
-        raise BadOption(what, fix=_LIST)
     text = os.fspath(key).strip()
     why = "is not the text of a public key, nor is there such a file"
     try:

@@ -249,10 +249,7 @@ def _package(tree: Path) -> str:
 def _is_free(name: str, tree: Path) -> bool:
     if name in sys.modules:
         return list(getattr(sys.modules[name], "__path__", ())) == [str(tree)]
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return False
+    spec = importlib.util.find_spec(name)
     # A plain folder on the path, such as the tree itself, does not take the name.
     return spec is None or spec.origin in {None, str(tree / _INIT)}
 

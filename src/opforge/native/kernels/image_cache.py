@@ -6,7 +6,6 @@ On this machine, and in a cache that machines share, which fsspec opens.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
@@ -95,16 +94,11 @@ class Cache:
         for folder in (self.folder, path.parent):
             # A umask of 002 would let the group write, and then nothing here would be used.
             folder.mkdir(mode=0o700, exist_ok=True)
-        content = encode(key, image)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                Path(file.name).replace(path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(file.name).unlink()
-                raise
+        with tempfile.TemporaryDirectory(dir=path.parent) as stage:
+            place = Path(stage, path.name)
+            place.write_bytes(encode(key, image))
+            place.chmod(0o600)
+            place.replace(path)
 
 
 # The default cache of `compile_all`.

@@ -45,9 +45,7 @@ def start_pool(jobs: int) -> ProcessPoolExecutor:
 
 def default_jobs() -> int:
     """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def _prepare() -> None:
