@@ -1,5 +1,7 @@
 """AMD kernels: what Triton compiles, what its objects say, and what the GPUs do not have."""
 
+import contextlib
+import random
 import re
 import struct
 
@@ -127,6 +129,31 @@ def test_a_damaged_object_is_refused(image):
         with pytest.raises(objects.BadObject, match=said):
             checked(content)
         assert objects.usage(content, "nowhere", GFX942) == (0, 0)
+
+
+def test_no_damage_is_more_than_an_error(image, compiled):
+    chance = random.Random(0)
+    for found in (image, compiled(scale_request(), SM_90)):
+        (table,) = struct.unpack_from("<Q", found.cubin, 0x28)
+        for _ in range(500):
+            content = bytearray(found.cubin)
+            # Half of it where sections are described.
+            for start, end in ((0x28, 0x40), (table, len(content)), *[(0, len(content))] * 2):
+                content[chance.randrange(start, end)] = chance.choice((0, 1, 0x80, 0x91, 0xFF))
+            usage = objects.usage(bytes(content), "scale", found.arch)
+            assert all(isinstance(number, int) for number in usage)
+            if found is image:
+                with contextlib.suppress(objects.BadObject):
+                    checked(bytes(content))
+
+
+def test_metadata_of_any_depth_and_tables_anywhere_are_refused():
+    note = struct.pack("<III8s", 7, 5000, 32, b"AMDGPU") + b"\x91" * 5000
+    section = struct.pack("<IIQQQQ24x", 0, 7, 0, 0, 128, len(note))
+    for table, said in ((64, "recursion"), (2**63, "too large")):
+        header = b"\x7fELF" + struct.pack("<36xQ10xHH2x", table, 64, 1)
+        with pytest.raises(objects.BadObject, match=said):
+            checked(header + section + note)
 
 
 def test_all_kinds_of_msgpack_are_read():

@@ -34,7 +34,7 @@ _COUNTED = (
 )
 _BOOLS = {0xC2: False, 0xC3: True}
 _NUMBERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
-_UNREADABLE = (struct.error, ValueError, LookupError, TypeError)
+_UNREADABLE = (struct.error, ValueError, LookupError, TypeError, OverflowError, RecursionError)
 
 
 class BadObject(Exception):
@@ -44,7 +44,8 @@ class BadObject(Exception):
 class _Section(NamedTuple):
     name: int
     kind: int
-    content: bytes
+    # Not a copy: many sections may claim the whole file.
+    content: memoryview
 
 
 def usage(content: bytes, function: str, arch: Arch) -> tuple[int, int]:
@@ -167,7 +168,7 @@ def _field(content: Any, key: str, kind: type) -> Any:
 
 def _notes(hsaco: bytes) -> Iterator[bytes]:
     for section in _sections(hsaco):
-        at, notes = 0, section.content if section.kind == _NOTE_SECTION else b""
+        at, notes = 0, bytes(section.content) if section.kind == _NOTE_SECTION else b""
         while at < len(notes):
             name_size, content_size, note = struct.unpack_from("<III", notes, at)
             name_at = at + 12
@@ -211,9 +212,9 @@ def _number(content: bytes, at: int, size: int) -> tuple[int, int]:
 def _cubin(cubin: bytes, function: str) -> tuple[int, int]:
     sections = _sections(cubin)
     (names_at,) = struct.unpack_from("<H", cubin, 0x3E)
-    titles = sections[names_at].content
+    titles = bytes(sections[names_at].content)
     named = {_name(titles, section.name): section.content for section in sections}
-    info, symbols, names = (named[name] for name in (".nv.info", ".symtab", ".strtab"))
+    info, symbols, names = (bytes(named[name]) for name in (".nv.info", ".symtab", ".strtab"))
     found: dict[int, int] = {}
     at = 0
     while at < len(info):
@@ -240,4 +241,5 @@ def _sections(content: bytes) -> list[_Section]:
     (table,) = struct.unpack_from("<Q", content, 0x28)
     size, count = struct.unpack_from("<HH", content, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", content, table + i * size) for i in range(count)]
-    return [_Section(h[0], h[1], content[h[4] : h[4] + h[5]]) for h in headers]
+    view = memoryview(content)
+    return [_Section(h[0], h[1], view[h[4] : h[4] + h[5]]) for h in headers]
