@@ -307,18 +307,6 @@ def test_missing_or_newly_requested_files_are_built_again(sample, dist):
     assert tree(dist) == before
 
 
-@pytest.mark.parametrize("place", ["compile_plan", "compile_library", "write_output"])
-def test_an_interrupted_build_leaves_the_last_one(sample, dist, monkeypatch, place):
-    before = tree(dist)
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(importlib.import_module("opforge.native.build"), place, interrupt)
-    assert run(sample, "--arch", "sm_90", "-o", dist).exit_code == 1
-    assert tree(dist) == before
-
-
 def test_a_kernel_that_does_not_compile_is_shown_with_its_location_and_variant(tmp_path):
     source = write_source(tmp_path, "build_broken", BROKEN)
     done = run(source, "--arch", "sm_80", "-o", tmp_path / "dist")
