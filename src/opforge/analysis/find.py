@@ -177,17 +177,18 @@ class _Text:
                 yield from self._values(call.of, code)
 
     def unknown_launches(self) -> Iterator[Unresolved]:
-        """Launches of what only a caller or the function itself knows."""
+        """Launches of what only a caller, the function itself or what it calls knows."""
         for code in self._codes:
             parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             for call in bytecode.expressions(code).calls:
-                root = call.of
-                while root.kind in {"attribute", "item", "call"}:
-                    root = root.of
-                if call.of.kind == "item" and root.kind == "local" and not self._values(root, code):
+                source = call.of
+                while source.kind in {"attribute", "item"}:
+                    source = source.of
+                is_computed = call.of.kind == "item" and source.kind in {"local", "call"}
+                if is_computed and not self._values(source, code):
                     why = "what it holds is known only when the function runs"
-                    if root.of in parameters:
-                        why = f"parameter {root.of!r} is given by the caller"
+                    if source.kind == "local" and source.of in parameters:
+                        why = f"parameter {source.of!r} is given by the caller"
                     launch = f"{_shown(call.of.of)}[...]"
                     yield Unresolved(launch, _place(call.of, code), why)
 
