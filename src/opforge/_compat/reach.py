@@ -79,7 +79,8 @@ class Walk:
         self.gaps: list[Unfollowed] = []
         self._seen: dict[tuple[int, int], Any] = {}
         # By id, because hashing a class may run its metaclass's code; with the class.
-        self._bases: dict[int, tuple[type[Any], list[type[Any]]]] = {}
+        self._bases: dict[int, tuple[type[Any], list[Any]]] = {}
+        self._data: dict[int, tuple[Any, bool]] = {}
         self._waiting: collections.deque[Reached] = collections.deque()
         self._here: Reached | None = None
         self._names: dict[str, None] = {}
@@ -184,7 +185,7 @@ class Walk:
         if id(kind) in _DEAD_ENDS or (kind is types.ModuleType and is_foreign(value)):
             return
         key = self._key(value)
-        if key in self._seen:
+        if key in self._seen or self._is_data(value):
             return
         self._seen[key] = value, self._names
         if issubclass(kind, types.ModuleType):
@@ -258,6 +259,19 @@ class Walk:
                 if kernels.launched_kernel(value) is not None:
                     self._visit(value)
 
+    def _is_data(self, value: Any) -> bool:
+        """Whether a table leads nowhere; each function that names one comes upon it anew."""
+        kind = type(value)
+        if kind is not dict and kind is not list and kind is not tuple:
+            return False
+        if id(value) not in self._data:
+            # It may contain itself.
+            self._data[id(value)] = value, False
+            inside = [*(value.values() if kind is dict else value)]
+            is_data = all(id(type(each)) in _DEAD_ENDS or self._is_data(each) for each in inside)
+            self._data[id(value)] = value, is_data
+        return self._data[id(value)][1]
+
     def _container(self, value: Any, cost: int) -> None:
         # Past the methods of a class that is derived from one of these.
         kind: Any = next((base for base in _BASES if issubclass(type(value), base)), type(value))
@@ -315,17 +329,12 @@ class Walk:
         if issubclass(type(cls), enum.EnumMeta) and not is_foreign(cls):
             # A table, `Backend[name]`.
             self._visit(class_dict(cls).get("_member_map_"))
-        for base in self._own_bases(cls):
+        for base, methods, called in self._own_bases(cls):
             members = class_dict(base)
             chosen = [name for name in names if name in members]
             if by_unknown or is_used:
-                chosen += [
-                    name
-                    for name, member in members.items()
-                    if (by_unknown or name[:2] == "__" or name in CALLED)
-                    and id(type(member)) in METHODS
-                    and name not in names
-                ]
+                unnamed = methods if by_unknown else called
+                chosen += [name for name in unnamed if name not in names]
             for name in chosen:
                 member = members[name]
                 if type(member) is types.MemberDescriptorType:
@@ -337,10 +346,17 @@ class Walk:
             if by_unknown:
                 self._kernels_among(members)
 
-    def _own_bases(self, cls: type[Any]) -> list[type[Any]]:
-        """A class and its bases, without foreign ones; asked for at every method that is read."""
+    def _own_bases(self, cls: type[Any]) -> list[tuple[type[Any], list[str], list[str]]]:
+        """A class and its bases, without foreign ones, each with its methods and those that are
+        called without a name; asked for at every method that is read.
+        """
         if id(cls) not in self._bases:
-            own = [base for base in mro(cls) if base is not object and not is_foreign(base)]
+            own = []
+            for base in mro(cls):
+                if base is not object and not is_foreign(base):
+                    methods = [n for n, m in class_dict(base).items() if id(type(m)) in METHODS]
+                    called = [n for n in methods if n[:2] == "__" or n in CALLED]
+                    own.append((base, methods, called))
             self._bases[id(cls)] = cls, own
         return self._bases[id(cls)][1]
 

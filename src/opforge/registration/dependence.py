@@ -132,6 +132,11 @@ class _Sources(reach.Walk):
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False) if fn else ()
         return next((name for name, each in cells if each is cell), "")
 
+    def _is_data(self, value: Any) -> bool:
+        # Data are what an op depends on.
+        del value
+        return False
+
     def _container(self, value: Any, cost: int) -> None:
         if issubclass(type(value), (list, tuple)):
             base: Any = list if issubclass(type(value), list) else tuple
