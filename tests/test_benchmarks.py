@@ -30,16 +30,15 @@ def discovery(monkeypatch):
 def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discovery, monkeypatch):
     seen = []
 
-    def slow(_fn):
+    def slow(fn):
         seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
-        return opforge.Discovery()
+        return opforge.Discovery((fn,))
 
     monkeypatch.setattr(discovery.opforge, "find_kernels", slow)
     monkeypatch.setattr(discovery.time, "thread_time", itertools.count(0, 3).__next__)
-    package = discovery.Package(launch_siblings.__name__)
-    discovery.read(package)
+    package = discovery.read(launch_siblings.__name__)
     assert {*seen} == {(False, True)}
-    assert {reading.seconds for reading in package.readings} == {3}
+    assert {(reading.seconds, reading.torch_seconds) for reading in package.hosts} == {(3, 3)}
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
@@ -55,24 +54,14 @@ def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discov
 )
 def test_the_limits_of_the_median_and_the_99th_percentile_scale_with_torchs(discovery, times, kept):
     # The machine is half as quick as the one that the limits are for.
-    text, found = discovery.verdict(times, [3.0, 2 * discovery.TORCHS_FINDER, 9.0])
-    assert found is kept
-    assert f"median {times[0] / 2:.2f} ms (limit 0.5), p99 {times[-1] / 2:.1f} ms" in text
-    assert text.endswith("kept" if kept else "exceeded")
+    torchs = 2 * discovery.TORCHS_FINDER / 1e3
+    hosts = [discovery.Reading("host", None, each / 1e3, torchs) for each in times]
+    assert discovery.scaled(hosts) == (
+        pytest.approx(times[0] / 2), pytest.approx(times[-1] / 2), kept
+    )  # fmt: skip
 
 
-def test_torchs_finder_reads_the_host_functions_only(discovery):
-    package = discovery.Package(launch_siblings.__name__)
-    discovery.read(package)
-    assert [reading.fn for reading in package.hosts] == [launch_siblings.launch_double]
-    assert all(
-        (reading.torch_seconds > 0) is (reading in package.hosts) for reading in package.readings
-    )
-
-
-def test_a_function_that_raises_is_counted_and_the_others_are_read(discovery, monkeypatch):
-    monkeypatch.setattr(discovery.opforge, "find_kernels", lambda _fn: 1 / 0)
-    package = discovery.Package(launch_siblings.__name__)
-    discovery.read(package)
-    assert package.readings == []
-    assert [*package.raised] == [f"{launch_siblings.__name__}.launch_double"]
+def test_the_functions_that_lead_to_kernels_are_hosts(discovery):
+    package = discovery.read(launch_siblings.__name__)
+    assert [reading.name.rpartition(".")[2] for reading in package.hosts] == ["launch_double"]
+    assert package.row()[0] == launch_siblings.__name__
