@@ -149,7 +149,7 @@ class CallChecks:
             f"return {name} itself, or remove the tag",
         )
 
-    def one(self, value: Any) -> None:
+    def check_one(self, value: Any) -> None:
         """Check the output of an op that returns one tensor, if its type is not exactly Tensor."""
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
@@ -158,7 +158,7 @@ class CallChecks:
                 "return a tensor, or annotate Optional[Tensor]",
             )
 
-    def several(self, out: Any, viewed: Sequence[Any] = ()) -> Any:
+    def check_several(self, out: Any, viewed: Sequence[Any] = ()) -> Any:
         """Check the outputs of any other op; returns them, detached if autograd recorded them."""
         if type(out) is not tuple and len(self.lowered.returns) != 1:
             # Since torch 2.14 a caller gets what the kernel returns, and no tuple made of it.
@@ -197,7 +197,7 @@ class CallChecks:
                 self.wrong_length("return", out, len(returns))
             out = tuple(self._listed(leaf, v) for leaf, v in zip(returns, out, strict=True))
         elif returns[0].is_tensor and not returns[0].container:
-            self.one(out)
+            self.check_one(out)
         else:
             out = self._listed(returns[0], out)
         self._any_recorded(out)

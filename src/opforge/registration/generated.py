@@ -54,18 +54,7 @@ class Generated:
         self.checks = checks = CallChecks(name, location, lowered, returner)
         self.namespace: dict[str, Any] = {
             **_NAMES,
-            "_of_wrong_type": checks.wrong_type,
-            "_of_wrong_length": checks.wrong_length,
-            "_of_as_list": checks.as_list,
-            "_of_no_tensor": checks.no_tensor,
-            "_of_refuse_tangents": checks.refuse_tangents,
-            "_of_not_none": checks.not_none,
-            "_of_not_returned": checks.not_returned,
-            "_of_check_one": checks.one,
-            "_of_check_several": checks.several,
-            "_of_unrecord": checks.unrecord,
-            "_of_aliased": checks.aliased,
-            "_of_explain_refusal": checks.explain_refusal,
+            **{f"_of_{name}": getattr(checks, name) for name in _CHECKS},
             "_of_awake": self._awake,
         }
         self._shared = frozenset(a.name for a in lowered.arguments if isinstance(a.default, list))
@@ -195,6 +184,13 @@ _NAMES: dict[str, Any] = {
     "_of_wrap_state": _compat.wrap_triton_state,
     "_of_wrap_enabled": _compat.wrap_triton_enabled,
 }
+
+
+# The methods of `CallChecks` that they call.
+_CHECKS = (
+    "aliased", "as_list", "check_one", "check_several", "explain_refusal", "no_tensor", "not_none",
+    "not_returned", "refuse_tangents", "unrecord", "wrong_length", "wrong_type",
+)  # fmt: skip
 
 
 Writer = Callable[[FunctionSource, Lowered], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -327,20 +327,13 @@ class Transparency:
                 f"kernels=[{name}] makes it transparent, mode='custom_op' keeps it opaque"
             )
 
-    @contextlib.contextmanager
     def _captured(
-        self,
-        *,
-        into_graph: bool = True,
-        prunes: bool = False,
-        inputs: Sequence[Any] = (),
-        who: str = "the op",
-    ) -> Iterator[Capture]:
+        self, *, into_graph: bool = True, **options: Any
+    ) -> contextlib.AbstractContextManager[Capture]:
         if self.reading.may_launch:
             # The body may import it before it launches.
             _kernels.load_triton()
-        with capture(self, into_graph=into_graph, prunes=prunes, inputs=inputs, who=who) as run:
-            yield run
+        return capture(self, into_graph=into_graph, **options)
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
         """Whether a kernel other than the body, or none, is for these tensors' device."""
