@@ -86,21 +86,16 @@ def flattened(op_name):
     return flattened
 
 
-def test_direct_returns_the_overload_itself(op_name):
-    name = op_name()
-    op = direct(lambda: name)
+def test_a_direct_op_is_its_overload_and_a_flattened_one_leads_to_it(op_name):
+    op, wrapper = direct(op_name), flattened(op_name)
     assert isinstance(op, OpOverload)
+    name = opforge.info(op).name
     assert op is getattr(torch.ops.opforge_tests, name.partition("::")[2]).default
-    assert opforge.info(op).overload is op
-    assert opforge.info(op).path == "direct"
-
-
-def test_the_overload_of_a_flattened_op_is_reachable(op_name):
-    op = flattened(op_name)
-    overload = op._magi_torch_registered_op
+    assert (opforge.info(op).overload, opforge.info(op).path) == (op, "direct")
+    overload = wrapper._magi_torch_registered_op
     assert isinstance(overload, OpOverload)
-    assert opforge.info(op).overload is overload
-    assert opforge.info(overload).name == opforge.info(op).name
+    assert opforge.info(wrapper).overload is overload
+    assert opforge.info(overload).name == opforge.info(wrapper).name
     assert "float scale__factor" in str(overload._schema)
 
 

@@ -73,12 +73,8 @@ def test_info_says_what_was_made_of_a_flattened_op():
     assert info.location == place_of(scaled.__wrapped__)
     assert (info.kernels, info.unresolved, info.nested_ops) == ((), (), ())
     assert (info.compute_sensitive, info.subgraph_boundary) == (False, False)
-
-
-def test_info_takes_a_handle_an_overload_a_packet_and_a_name():
-    overload = opforge.info(scaled).overload
-    for spelling in (scaled, overload, overload.overloadpacket, "opforge_registry::scaled"):
-        assert opforge.info(spelling).name == "opforge_registry::scaled"
+    for spelling in (info.overload, info.overload.overloadpacket, info.name):
+        assert opforge.info(spelling).name == info.name
 
 
 @triton.jit
@@ -172,23 +168,15 @@ def test_explain_says_the_same_for_a_person():
         assert part in text
 
 
-def test_explain_says_which_default_the_callable_supplies(op_name):
-    @opforge.op(op_name())
-    def f(x: Tensor, s: float = float("inf"), *, n: int) -> Tensor:
-        return x * s * n
-
-    text = opforge.explain(f)
-    assert "the callable supplies the default of s, which a schema cannot express" in text
-    assert "n -> SymInt n (keyword-only)" in text
-
-
-def test_explain_says_what_is_mutated_and_flagged(op_name):
+def test_explain_says_what_is_supplied_mutated_and_flagged(op_name):
     @opforge.op(op_name(), mutates_args=["config"], compute_sensitive=True)
-    def f(x: Tensor, config: Config) -> None:
+    def f(x: Tensor, config: Config, s: float = float("inf"), *, n: int) -> None:
         if config.weight is not None:
             config.weight.add_(x)
 
     text = opforge.explain(f)
+    assert "the callable supplies the default of s, which a schema cannot express" in text
+    assert "n -> SymInt n (keyword-only)" in text
     assert "mutates   config.weight" in text
     assert "flags     compute_sensitive" in text
 
