@@ -14,12 +14,6 @@ from rich.progress import (
 )
 
 
-def watched_terminal() -> Console | None:
-    """The console of stderr if a person watches it, None for a file or a log."""
-    console = Console(stderr=True)
-    return console if console.is_terminal and console.is_interactive else None
-
-
 class ProgressBar:
     """A bar that stays when the work is done, with lines above it; `start` may come again."""
 
@@ -83,6 +77,8 @@ class Log(ProgressBar):
 
 
 def watching(title: str, *, quiet: bool = False) -> ProgressBar:
-    """A bar where a person watches, else a log."""
-    console = watched_terminal()
-    return Log(quiet=quiet) if quiet or console is None else ProgressBar(title, console)
+    """A bar on stderr where a person watches, else a log."""
+    console = Console(stderr=True)
+    if console.is_terminal and console.is_interactive and not quiet:
+        return ProgressBar(title, console)
+    return Log(quiet=quiet)
