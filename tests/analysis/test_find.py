@@ -65,7 +65,7 @@ def test_every_kernel_that_a_pattern_launches_is_found(pattern):
 
 
 def test_kernels_of_the_interpreter_are_found():
-    assert len({p.name for p in PATTERNS}) == len(PATTERNS) == 79
+    assert len({p.name for p in PATTERNS}) == len(PATTERNS) == 98
     code = """
 import json, opforge
 from support.launch_patterns import PATTERNS, double_kernel

@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import types
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -297,6 +298,7 @@ def method_of_a_slotted_object(x):
 
 TABLE = {"double": double_kernel, "triple": triple_kernel}
 LIST = [double_kernel, triple_kernel]
+PAIR = (triple_kernel, double_kernel)
 
 
 @pattern(double_kernel)
@@ -329,6 +331,55 @@ def list_by_index(x):
     return out
 
 
+@pattern(double_kernel)
+def tuple_unpacked(x):
+    out = torch.empty_like(x)
+    _, kernel = PAIR
+    kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+@pattern(triple_kernel, double_kernel)
+def loop_over_a_list(x):
+    out = torch.empty_like(x)
+    for kernel in reversed(LIST):
+        kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+@pattern(double_kernel, triple_kernel)
+def loop_over_items(x):
+    outs = {}
+    for name, kernel in TABLE.items():
+        outs[name] = torch.empty_like(x)
+        kernel[blocks(x.numel())](x, outs[name], x.numel(), BLOCK=BLOCK)
+    return outs["double"]
+
+
+@pattern(double_kernel, triple_kernel)
+def loop_over_a_zip(x):
+    outs = [torch.empty_like(x), torch.empty_like(x)]
+    for place, (kernel, out) in enumerate(zip(LIST, outs, strict=True)):
+        kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+        assert place < 2
+    return outs[0]
+
+
+@pattern(double_kernel, triple_kernel)
+def comprehension(x):
+    outs = [torch.empty_like(x) for _ in LIST]
+    [k[blocks(x.numel())](x, o, x.numel(), BLOCK=BLOCK) for k, o in zip(LIST, outs, strict=True)]
+    return outs[0]
+
+
+@pattern(double_kernel, triple_kernel)
+def ternary(x):
+    out = torch.empty_like(x)
+    kernel = double_kernel if x.numel() else triple_kernel
+    kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
 @pattern(double_kernel, triple_kernel)
 def branches(x):
     out = torch.empty_like(x)
@@ -337,6 +388,13 @@ def branches(x):
     else:
         kernel = double_kernel
     kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+@pattern(double_kernel, triple_kernel)
+def either(x):
+    out = torch.empty_like(x)
+    (double_kernel or triple_kernel)[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
     return out
 
 
@@ -399,6 +457,18 @@ def returned_by_a_cached_factory(x):
     return out
 
 
+def pair_of_kernels():
+    return double_kernel, triple_kernel
+
+
+@pattern(double_kernel)
+def returned_in_a_tuple(x):
+    out = torch.empty_like(x)
+    kernel, _ = pair_of_kernels()
+    kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
 @pattern(double_kernel)
 def partial_of_a_launcher(x):
     out = torch.empty_like(x)
@@ -415,6 +485,12 @@ def launch(kernel, x, out):
 @pattern(double_kernel)
 def argument_of_a_helper(x):
     return launch(double_kernel, x, torch.empty_like(x))
+
+
+@pattern(double_kernel, triple_kernel)
+def one_helper_with_two_kernels(x):
+    launch(triple_kernel, x, torch.empty_like(x))
+    return launch(kernel=double_kernel, x=x, out=torch.empty_like(x))
 
 
 launch_double = functools.partial(launch, double_kernel)
@@ -437,6 +513,12 @@ def forward_all(fn, *args, **kwargs):
 @pattern(double_kernel)
 def forwarded_by_star_arguments(x):
     return forward_all(launch, double_kernel, x, out=torch.empty_like(x))
+
+
+@pattern(triple_kernel, factor=3.0)
+def star_of_a_tuple(x):
+    args = (triple_kernel, x)
+    return launch(*args, **{"out": torch.empty_like(x)})
 
 
 def with_callback(x, callback):
@@ -473,6 +555,22 @@ def nested_function(x):
         double_kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
 
     inner()
+    return out
+
+
+@pattern(double_kernel)
+def nested_function_twice(x):
+    out = torch.empty_like(x)
+
+    def outer():
+        kernel = double_kernel
+
+        def inner():
+            kernel[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
+
+        return inner
+
+    outer()()
     return out
 
 
@@ -546,6 +644,29 @@ def object_made_in_the_body(x):
 
 
 pattern(triple_kernel, factor=3.0, name="callable_object")(Launcher(triple_kernel))
+
+
+@dataclass(frozen=True)
+class Plan:
+    kernel: Any
+    block: int = BLOCK
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pattern(double_kernel)
+def field_of_a_dataclass(x):
+    plan = Plan(kernel=double_kernel)
+    return launch(plan.kernel, x, torch.empty_like(x))
+
+
+@pattern(triple_kernel, factor=3.0)
+def field_of_a_named_tuple(x):
+    pair = Pair(double_kernel, triple_kernel)
+    return launch(pair.second, x, torch.empty_like(x))
 
 
 class Module(torch.nn.Module):
@@ -627,6 +748,13 @@ def run_of_a_wrapper(x):
 def wrapper_around_an_autotuner(x):
     out = torch.empty_like(x)
     tuned_wrapper[meta_grid(x.numel())](x, out, x.numel())
+    return out
+
+
+@pattern(double_kernel)
+def wrapper_made_in_the_body(x):
+    out = torch.empty_like(x)
+    FnWrapper(double_kernel)[blocks(x.numel())](x, out, x.numel(), BLOCK=BLOCK)
     return out
 
 
@@ -724,6 +852,25 @@ def context_manager(x):
         return out
 
 
+@pattern(double_kernel, triple_kernel, factor=3.0)
+def kernel_from_a_context_manager(x):
+    with doubling(x) as (out, kernel):
+        return launch(kernel, x, out)
+
+
+def each_kernel():
+    yield triple_kernel
+    yield from (double_kernel,)
+
+
+@pattern(triple_kernel, double_kernel)
+def kernels_from_a_generator(x):
+    out = torch.empty_like(x)
+    for kernel in each_kernel():
+        launch(kernel, x, out)
+    return out
+
+
 @functools.singledispatch
 def dispatched(x):
     raise TypeError(x)
@@ -763,6 +910,24 @@ def globals_by_name(x):
     return launch(globals()["double_kernel"], x, torch.empty_like(x))
 
 
+@pattern(double_kernel, triple_kernel)
+def table_filled_in_the_body(x):
+    table = {}
+    table["double"] = double_kernel
+    table[x.dtype] = triple_kernel
+    return launch(table["double"], x, torch.empty_like(x))
+
+
+@pattern(double_kernel)
+def list_filled_in_the_body(x):
+    kernels = []
+    kernels.append(double_kernel)
+    out = torch.empty_like(x)
+    for kernel in kernels:
+        launch(kernel, x, out)
+    return out
+
+
 def launch_triple_unless_told(x, kernel=triple_kernel):
     return launch(kernel, x, torch.empty_like(x))
 
@@ -781,6 +946,17 @@ def local_class(x):
             return launch(self.kernel, x, torch.empty_like(x))
 
     return Here().go(x)
+
+
+def recursive(x, out, times):
+    if times:
+        return recursive(x, out, times - 1)
+    return launch(double_kernel, x, out)
+
+
+@pattern(double_kernel)
+def recursion(x):
+    return recursive(x, torch.empty_like(x), 3)
 
 
 @pattern(double_kernel)
