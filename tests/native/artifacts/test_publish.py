@@ -271,6 +271,17 @@ def test_a_file_in_the_way_is_named(tmp_path):
             act(dist)
 
 
+def test_a_folder_with_much_else_is_not_exchanged(tmp_path, monkeypatch):
+    dist = tmp_path / "dist"
+    build(dist, OLD)
+    (dist / "notes.txt").write_text("mine")
+    monkeypatch.setattr(publish, "_MOST_FILES", 3)
+    there = dist.stat().st_ino
+    build(dist, NEW)
+    assert dist.stat().st_ino == there
+    assert tree(dist) == {**NEW, "notes.txt": b"mine"}
+
+
 def test_asking_whether_a_folder_is_writable_leaves_nothing(tmp_path):
     check_writable(tmp_path / "a" / "dist")
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import glob
 import hashlib
+import itertools
 import os
 import secrets
 import shutil
@@ -28,6 +29,8 @@ from .hashes import SUFFIX, read_sums, sums_path, written_sums
 _STAGE = ".opforge-"
 # Seconds for another build to write its files, which takes it a fraction of one.
 _PATIENCE = 60.0
+# A folder with more files is not for builds alone: a prefix such as /usr/local, or a home.
+_MOST_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -149,14 +152,16 @@ def _stage(root: Path) -> Iterator[Path]:
 
 
 def _copied(root: Path, stage: Path) -> set[int] | None:
-    """The inodes of all files of the folder, which the stage has now; None if it cannot have all.
+    """The inodes of all files of the folder, which the stage has now; None if it does not have all.
 
     Links, not copies: an unchanged file keeps its time, and whoever writes to one goes on.
     """
     if stage.parent == root:
         return None
     try:
-        return set(_linked(root, stage)) if root.exists() else set()
+        linked = _linked(root, stage) if root.exists() else iter(())
+        copied = set(itertools.islice(linked, _MOST_FILES))
+        return copied if next(linked, None) is None else None
     except OSError:
         return None
 
