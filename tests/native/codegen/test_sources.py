@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from opforge.errors import BadOption
 from opforge.native.artifacts.toolchain import as_unit, compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.text import runtime
@@ -62,6 +63,18 @@ def test_the_runtime_has_room_for_every_launch_of_a_path():
     # Two for each launch.
     assert "#define OF_MAX_ALLOCATIONS 128\n" in written
     assert "#define OF_MAX_OUTPUTS 32\n" in written
+
+
+def test_a_number_of_a_type_that_c_cannot_pass_is_refused():
+    op, kernels = hand_made.add()
+    case = op.cases[0]
+    (launch,) = case.paths[-1].steps
+    variants = [dataclasses.replace(v, types=(*v.types[:3], "fp8e5")) for v in launch.variants]
+    launch = dataclasses.replace(launch, variants=tuple(variants))
+    path = dataclasses.replace(case.paths[-1], steps=(launch,))
+    op = dataclasses.replace(op, cases=(dataclasses.replace(case, paths=(path,)),))
+    with pytest.raises(BadOption, match="argument 'n' is an integer, but passed as"):
+        sources(hand_made.library((op, kernels)))
 
 
 def test_no_file_of_the_runtime_has_the_guard_of_a_public_header():

@@ -458,10 +458,11 @@ class _OpSource:
         types = {variant.types[index] for variant in launch.variants} - {ONE}
         if types & _FLOATS:
             return f"of_float_bits({self.write.as_double(argument.value)})"
-        if is_float(argument.value):
+        if is_float(argument.value) or not types <= _TYPES.keys():
             # By the annotation of the kernel's parameter.
             kernel = f"{launch.kernel_name} ({launch.kernel_location})"
-            what = f"the argument {argument.name!r} is a float, but passed as {sorted(types)}"
+            kind = "a float" if is_float(argument.value) else "an integer"
+            what = f"the argument {argument.name!r} is {kind}, but passed as {sorted(types)}"
             raise self.signature.error(f"{kernel}: {what}")
         return self.write(argument.value)
 
