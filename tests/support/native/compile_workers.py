@@ -6,6 +6,7 @@ takes to compile a small kernel.
 
 import contextlib
 import functools
+from concurrent.futures import BrokenExecutor, Executor
 
 import pytest
 
@@ -19,9 +20,20 @@ def pool():
     return start_pool(1)
 
 
+class Lasting(Executor):
+    """The pool of all builds, which none of them ends; another one after a compiler's crash."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        try:
+            return pool().submit(fn, *args, **kwargs)
+        except BrokenExecutor:
+            pool.cache_clear()
+            return pool().submit(fn, *args, **kwargs)
+
+
 @contextlib.contextmanager
 def lasting():
     """Builds share workers, which do not see variables that a test sets."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "start_pool", lambda _: contextlib.nullcontext(pool()))
+        patch.setattr(workers, "start_pool", lambda _: Lasting())
         yield
