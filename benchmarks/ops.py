@@ -168,11 +168,9 @@ def every_operator() -> dict[str, Any]:
     """Every operator in the tree, by name."""
     sys.path[:0] = [str(ROOT / "src")]
     import opforge  # noqa: PLC0415  # drawing needs none
-    from opforge.native.commands import operator_tree  # noqa: PLC0415
+    from opforge.native.commands.targets import operators  # noqa: PLC0415
 
-    found = operator_tree.load(ROOT / "ops")
-    operator_tree.refuse(str(ROOT / "ops"), found.problems)
-    return {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+    return {opforge.info(op).name.partition("::")[2]: op for op in operators([f"{ROOT}/ops/"])}
 
 
 def reference(name: str) -> Callable[..., Any]:

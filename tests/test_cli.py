@@ -13,7 +13,7 @@ import opforge
 from opforge.cli import main
 from opforge.doctor import examine, works
 from opforge.errors import OpforgeWarning
-from opforge.native.commands import operator_tree
+from opforge.native.commands import targets
 from support.processes import environment, python
 
 SOURCE = """
@@ -146,7 +146,7 @@ def test_a_body_that_exits_does_not_end_a_command_as_if_it_had_worked(command, t
 
 def test_a_warning_names_no_line_of_click(sample, monkeypatch):
     # Which a command asks of each target.
-    monkeypatch.setattr(operator_tree, "is_tree", opforge.errors.warn)
+    monkeypatch.setattr(targets, "is_tree", opforge.errors.warn)
     with pytest.warns(OpforgeWarning) as warned:
         assert run("explain", str(sample)).exit_code == 0
     assert [(str(w.message), w.filename, w.lineno) for w in warned] == [(str(sample), "opforge", 1)]
@@ -294,7 +294,7 @@ def test_list_shows_what_it_can_and_reports_the_rest_with_status_1(listed):
         "  cases       8",
         "  kernels     none found",
     ]
-    assert f"Error: {listed}/failing: importing" in result.stderr
+    assert f"Error: {listed}/failing: {listed}/failing/op.py raised" in result.stderr
     assert f"Error: {listed}/hollow: it has no op.py" in result.stderr
 
 
@@ -314,6 +314,6 @@ def test_build_of_a_tree_names_every_folder_that_fails(listed, tmp_path):
     result = run("build", str(listed), "-o", str(tmp_path / "dist"))
     assert result.exit_code == 1
     assert f"2 folders of {listed} cannot be built" in result.stderr
-    assert f"{listed}/failing: importing" in result.stderr
+    assert f"{listed}/failing: {listed}/failing/op.py raised" in result.stderr
     assert f"{listed}/hollow: it has no op.py" in result.stderr
     assert not (tmp_path / "dist").exists()

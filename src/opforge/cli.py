@@ -46,7 +46,7 @@ class Commands(click.Group):
             if isinstance(error.code, str):
                 # A command's own, with what it has to say.
                 raise
-            from .cli_targets import exited_in_body
+            from .native.commands.targets import exited_in_body
 
             raise click.ClickException(str(exited_in_body(error))) from error
         except (OSError, ImportError) as error:
@@ -113,19 +113,12 @@ def explain(ctx: click.Context, /, targets: tuple[str, ...], tuning: str | None)
     not an operator, it shows what @opforge.op would do. If a file of a folder cannot be loaded, the
     error goes to stderr, and the exit status is 1.
     """
-    from .cli_targets import resolve_or_function
-    from .native.commands.operator_tree import is_tree, load_files
+    from .native.commands.targets import load
 
-    found, problems = [], []
-    for target in targets:
-        if is_tree(target):
-            loaded = load_files(target)
-            found += [op for _, op in loaded.operators]
-            problems += loaded.problems
-        else:
-            found += resolve_or_function(target)
-    unique = {id(one): one for one in found}.values()
-    click.echo("\n\n".join(opforge.explain(one, tuning=tuning) for one in unique))
+    loaded = [load(target, functions=True) for target in targets]
+    ops = {id(op): op for each in loaded for op in each.operators}.values()
+    click.echo("\n\n".join(opforge.explain(op, tuning=tuning) for op in ops))
+    problems = [problem for each in loaded for problem in each.problems]
     for problem in problems:
         click.echo(f"Error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
@@ -280,7 +273,7 @@ def package(
     from .aoti_package.build import read_dynamic_texts, read_model
     from .aoti_package.package_record import cpp_needs, write_cpp
     from .check.command import arguments_of
-    from .cli_targets import locate, resolve_places
+    from .native.commands.targets import load, locate
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -288,7 +281,7 @@ def package(
         raise click.UsageError(
             "a model needs --inputs file.py:fn, a function that returns (args, kwargs)"
         )
-    places = [place for _, place in resolve_places(target)] if opforge.is_op(model) else []
+    places = [place for _, place in load(target).places] if opforge.is_op(model) else []
     args, kwargs = arguments_of(model, texts, inputs, places)
     built = opforge.package(model, args, output, kwargs=kwargs, dynamic=sizes, strict=strict)
     click.echo(built.to_json() if as_json else str(built))

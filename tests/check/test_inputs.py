@@ -11,8 +11,8 @@ from torch import Tensor
 
 import opforge
 from opforge.check.inputs import arguments_from
-from opforge.cli_targets import Place
 from opforge.errors import BadOption, TargetFailed
+from opforge.native.commands.targets import Place
 from opforge.registry import registry
 
 
@@ -198,7 +198,7 @@ def test_a_missing_input_lists_the_parameters_with_their_types(arguments):
 @pytest.mark.parametrize(
     ("texts", "text"),
     [
-        (["cfg.wight=ones(3)"], "did you mean cfg.weight?"),
+        (["cfg.weightz=ones(3)"], "did you mean cfg.weight?"),
         (["zzz=3"], "choose one of these"),
         (["3x"], "is not path=expression"),
         (["x=ones(1)", "x=ones(2)"], "a part of 'x' was given already"),

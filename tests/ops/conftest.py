@@ -11,11 +11,9 @@ from support.processes import ROOT
 @pytest.fixture(scope="session")
 def tree():
     """The operators, by name; `ops.add.op` and so on can be imported from then on."""
-    from opforge.native.commands import operator_tree  # noqa: PLC0415
+    from opforge.native.commands.targets import operators  # noqa: PLC0415
 
-    found = operator_tree.load(ROOT / "ops")
-    assert not found.problems, "\n".join(map(str, found.problems))
-    return {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+    return {opforge.info(op).name.partition("::")[2]: op for op in operators([f"{ROOT}/ops/"])}
 
 
 @pytest.fixture(scope="session")

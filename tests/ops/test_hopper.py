@@ -9,17 +9,15 @@ from support.processes import ROOT, run_python
 PLANNED = """
 import json
 
-import opforge
 from opforge import native
-from opforge.native.commands import operator_tree
+from opforge.native.commands.targets import operators
 from opforge.native.frontend.declaration import declarations_of, keep_declarations
 from opforge.native.kernels.compile import compile_all
 from opforge.registry import registry
 from support.archs import GFX942
 from support.ops.subset import narrowed
 
-found = operator_tree.load(ROOT + "/ops")
-(op,) = (op for _, op in found.operators if opforge.info(op).name == NAME)
+(op,) = operators([ROOT + "/ops"], [NAME])
 entry = registry.get(op)
 halves = [narrowed(one, ["bf16"], []) for one in declarations_of(entry)]
 keep_declarations(entry, [one for one in halves if all(types for _, types in one.types)][:1])

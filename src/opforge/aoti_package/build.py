@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..cli_targets import users_own
 from ..errors import BadOption, BadSignature, BuildFailed, NeedsGpu
+from ..native.commands.targets import users_own
 from ..notebook import size
 from ..registry import registry
 from .eager_calls import EagerCall, Symbol, eager_calls, mutated_state, open_sizes, restored

@@ -9,15 +9,8 @@ from typing import Any
 
 import torch
 
-from ..cli_targets import (
-    Place,
-    arguments_from_function,
-    arguments_made_by,
-    resolve_function,
-    resolve_places,
-)
-from ..errors import BadOption, OpforgeError
-from ..native.commands.operator_tree import is_tree, load_files
+from ..errors import BadOption, OpforgeError, WrongArgument
+from ..native.commands.targets import Place, is_tree, load, locate, users_own
 from ..progress import ProgressBar, watching
 from ..registry import Entry, registry
 from .inputs import arguments_from
@@ -69,13 +62,9 @@ def find(given: CheckArguments) -> Operators:
     by_id: dict[int, tuple[Any, list[Place]]] = {}
     problems = []
     for target in given.targets:
-        if is_tree(target):
-            loaded = load_files(target)
-            places = loaded.places
-            problems += [Problem(str(p.folder), p.message) for p in loaded.problems]
-        else:
-            places = resolve_places(target)
-        for op, place in places:
+        loaded = load(target)
+        problems += [Problem(str(p.path), p.message) for p in loaded.problems]
+        for op, place in loaded.places:
             by_id.setdefault(id(op), (op, []))[1].append(place)
     placed = list(by_id.values())
     single = len(placed) == 1 and not any(map(is_tree, given.targets))
@@ -135,7 +124,7 @@ def _check_one(
     """Check one op with the inputs that the command line or a function in its file gives."""
     args, kwargs = arguments_of(op, given.texts, given.function, places)
     if given.reference is not None:
-        reference: Callable[..., Any] | None = resolve_function(given.reference)
+        reference: Callable[..., Any] | None = _function(given.reference)
     else:
         reference = _beside(registry.get(op), "reference", places)
     settings = Settings(reference=reference, tolerance=given.tolerance, arch=given.arch)
@@ -178,7 +167,7 @@ def arguments_of(
     if function is not None:
         if texts:
             raise BadOption("--input and --inputs were both given", fix="use one of them")
-        return arguments_from_function(function)
+        return _returned(_function(function), function)
     entry = registry.get(op)
     # Inputs without a device are made where the op's kernels can run.
     on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
@@ -186,8 +175,35 @@ def arguments_of(
     own = _beside(entry, "inputs", places)
     if own is not None and not texts:
         with torch.device(device):
-            return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
+            return _returned(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
     return arguments_from(entry, texts, device=device, places=places)
+
+
+def _function(target: str) -> Callable[..., Any]:
+    """The function that `module:fn` or `path/to/file.py:fn` names."""
+    value = locate(target)
+    if not callable(value):
+        raise BadOption(
+            f"{target} is not a function",
+            found=f"a {type(value).__name__}",
+            fix="name a function of that module or file",
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def _returned(function: Callable[..., Any], target: str) -> Arguments:
+    """The inputs that a function returns; `target` is its name for a person."""
+    with users_own(f"{target}()"):
+        inputs = function()
+    pair = inputs if isinstance(inputs, tuple) and len(inputs) == 2 else (None, None)
+    if isinstance(pair[0], (tuple, list)) and isinstance(pair[1], dict):
+        return tuple(pair[0]), pair[1]
+    names = ", ".join(type(v).__name__ for v in inputs) if isinstance(inputs, tuple) else ""
+    raise WrongArgument(
+        f"{target} must return (args, kwargs)",
+        found=f"({names})" if names else f"a {type(inputs).__name__}",
+        fix="return (x, cfg), {'eps': 1e-6}; with no keywords: return (x, cfg), {}",
+    )
 
 
 def _beside(entry: Entry, kind: str, places: Sequence[Place] = ()) -> Callable[..., Any] | None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from ..cli_targets import Place, users_own
 from ..errors import BadOption
 from ..model import MISSING, Field, Leaf, Node, Parameter
+from ..native.commands.targets import Place, users_own
 from ..registry import Entry
 from .subject import cuda_devices
 

@@ -25,7 +25,7 @@ from .. import _compat
 from ..arch import HOPPER
 from ..arch_names import parse_arch
 from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
-from ..native.commands.build import operators
+from ..native.commands.targets import operators
 from ..native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from ..native.frontend.declaration import declarations_of
 from ..native.frontend.expand import Declared, expand

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from .. import _compat
 from .._compat import patches
-from ..cli_targets import locate
 from ..errors import NotFound, OpforgeError
 from ..gpu_target import gpu_of
+from ..native.commands.targets import load_module
 from ..recording.constants import CannotRecord
 from ..recording.model import Inside, RecordedKernel, Recording, restore
 
@@ -225,7 +225,7 @@ def _module(name: str, location: str, text: str = "") -> ModuleType:
                 return _compat.inductor_kernels.loaded_module(file, text)
             if home.endswith(".py"):
                 # Under a name of its own, so that its `__main__` block does not run.
-                return sys.modules[locate(f"{home}:__name__")]
+                return load_module(home)
             return importlib.import_module(home)
     except KeyboardInterrupt:
         raise

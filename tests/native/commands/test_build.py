@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from opforge._compat import compiling
 from opforge.cli import main
 from opforge.native.artifacts import build_record
+from opforge.native.commands.build import BuildArguments, depfile
 from support import served_kernels  # noqa: F401  # of a test below
 from support.native.declared_source import SOURCE, write_source
 from support.processes import environment, python
@@ -425,3 +426,27 @@ def test_only_takes_the_names_of_functions_too(tmp_path):
     assert listed[0] == listed[1]
     assert "  grad (" in listed[0]
     assert "  twice (" not in listed[0]
+
+
+def test_a_new_folder_makes_another_build(tmp_path):
+    (tmp_path / "add").mkdir()
+    given = BuildArguments((str(tmp_path),), "dist", ("80",))
+    before = given.deciding()
+    (tmp_path / "mul").mkdir()
+    assert given.deciding() != before
+
+
+def test_make_reads_a_depfile(tmp_path):
+    (tmp_path / "a folder").mkdir()
+    read = [tmp_path / "a folder" / "b.py", tmp_path / "c$d#.py"]
+    for file in read:
+        file.touch()
+    text = depfile(tmp_path / "made", [*read, tmp_path / "a folder" / ".." / "c$d#.py"])
+    assert len(text.splitlines()) == 3
+    (tmp_path / "makefile").write_text(text + "\t@echo made\n")
+    command_ = ["make", "-C", tmp_path, "-s"]
+    done = subprocess.run(command_, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("made\n", 0), done.stderr
+    read[1].unlink()
+    done = subprocess.run(command_, capture_output=True, text=True, check=False)
+    assert "c$d#.py" in done.stderr

@@ -17,7 +17,7 @@ from opforge.errors import (
     NotFound,
     WrongArgument,
 )
-from opforge.native.commands import operator_tree
+from opforge.native.commands.targets import operators
 from opforge.native.frontend.declaration import alternatives_of
 from opforge.native.plan import plan
 from opforge.registry import registry
@@ -303,7 +303,7 @@ LISTED
 
 
 @pytest.fixture
-def operators(tmp_path):
+def written(tmp_path):
     """A tree with one operator, whose alternative has the same name in another namespace."""
 
     def write(listed):
@@ -321,23 +321,18 @@ def operators(tmp_path):
 LISTED = "native.implementations(copy, fast_copy, copy)"
 
 
-def test_an_alternative_in_a_tree_is_not_a_separate_operator(operators):
-    folder = operators(LISTED)
-    loaded = operator_tree.load(folder)
-    assert loaded.problems == []
-    found = [op for _, op in loaded.operators]
-    (op,) = plan(operator_tree.select(found, ()), (80,)).ops
+def test_an_alternative_in_a_tree_is_not_a_separate_operator(written):
+    folder = written(LISTED)
+    found = operators([f"{folder}/"])
+    (op,) = plan(found, (80,)).ops
     assert (op.name, op.torch_name) == ("copy", "several_tree::copy")
     assert [one.name for one in op.implementations] == ["several_fast::copy", "several_tree::copy"]
-    assert operator_tree.select(found, ("copy",)) == found
+    assert operators([f"{folder}/"], ("copy",)) == found
     with pytest.raises(NotFound, match="it is an implementation of copy"):
-        operator_tree.select(found, ("several_fast::copy",))
+        operators([f"{folder}/"], ("several_fast::copy",))
 
 
-def test_namesakes_that_are_not_listed_are_still_refused(operators):
-    folder = operators("")
-    loaded = operator_tree.load(folder)
-    (problem,) = loaded.problems
-    assert "has an operator copy as well" in problem.message
+def test_namesakes_that_are_not_listed_are_still_refused(written):
+    folder = written("")
     with pytest.raises(BadOption, match="two operators would become the C function copy"):
-        plan([op for _, op in loaded.operators], (80,), name="several")
+        plan(operators([f"{folder}/"]), (80,), name="several")

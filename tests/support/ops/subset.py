@@ -11,7 +11,7 @@ from pathlib import Path
 
 import opforge
 from opforge import native
-from opforge.native.commands import operator_tree
+from opforge.native.commands.targets import operators
 from opforge.native.frontend.declaration import declarations_of, keep_declarations
 from opforge.registry import registry
 from support.uncompiled import Uncompiled
@@ -36,8 +36,8 @@ def narrowed(declaration, dtypes, ranks):
 
 
 def main(folder, arch, *wanted):
-    found = operator_tree.load(Path("ops").resolve())
-    by_name = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+    ops = operators([str(Path("ops").resolve())])
+    by_name = {opforge.info(op).name.partition("::")[2]: op for op in ops}
     parts = {}
     for word in wanted:
         name, _, part = word.partition(":")

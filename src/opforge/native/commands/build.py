@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import OutputNotWritable
 from ...notebook import counted
 from ..artifacts import build_record
-from .operator_tree import (
-    buildable,
-    is_tree,
-    load_buildable,
-    refuse,
-    refuse_undeclared_named,
-    select,
-)
+from .targets import buildable, is_tree, operators
 
 if TYPE_CHECKING:
     from ..build import Result
@@ -177,26 +170,6 @@ def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
     found = parse_archs(archs)
     is_amds = all(arch.is_amd for arch in found)
     return standing_in(gpu_of(found[0])) if is_amds else nullcontext()
-
-
-def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
-    """The operators that a command names, from modules, files and trees."""
-    from ...cli_targets import names_operator, resolve
-
-    found: list[Any] = []
-    named: list[Any] = []
-    for target in targets:
-        if is_tree(target):
-            loaded = load_buildable(target)
-            refuse(target, loaded.problems)
-            found += [op for _, op in loaded.operators]
-        else:
-            resolved = resolve(target)
-            found += resolved
-            named += resolved if names_operator(target) else []
-    selected = select(list({id(op): op for op in found}.values()), only)
-    refuse_undeclared_named([op for op in selected if only or any(op is one for one in named)])
-    return selected
 
 
 def _write_depfile(given: BuildArguments, record: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...cli_targets import resolve
 from ...errors import OpforgeError
 from ...registry import Entry, registry
 from ..frontend.declaration import declarations_of
@@ -18,7 +17,8 @@ from ..frontend.implementations import implementing, join, operators, refuse_und
 from ..ir.cases import Case
 from ..ir.dtypes import DTYPES
 from ..ir.interface import Param, ScalarParam, TensorParam
-from .operator_tree import is_tree, load_listed
+from ..plan import refuse_namesakes
+from .targets import Place, is_declared, listed, load
 
 
 @dataclass
@@ -34,37 +34,35 @@ class Listed:
 
 def collect(targets: Iterable[str]) -> Listed:
     """Describe the operators of each target; a target that fails is listed under problems."""
-    listed = Listed()
-    folders: dict[str, tuple[Entry, str]] = {}
+    found = Listed()
+    places: dict[str, tuple[Entry, Place]] = {}
     for target in targets:
-        for folder, op in _loaded(target, listed.problems):
-            entry = registry.get(op)
-            folders.setdefault(entry.name, (entry, folder))
-    for entry in operators(entry for entry, _ in folders.values()):
-        folder = folders[entry.name][1]
         try:
-            listed.operators.append(_describe(entry, folder))
+            loaded = load(target, listed)
         except OpforgeError as error:
-            listed.problems.append(str(error))
-    return listed
+            found.problems.append(str(error))
+            continue
+        found.problems += map(str, loaded.problems)
+        placed = [(registry.get(op), place) for op, place in loaded.places]
+        for entry, place in placed:
+            places.setdefault(entry.name, (entry, place))
+        in_tree = operators(e for e, p in placed if p.folder and p.module.__name__.endswith(".op"))
+        try:
+            refuse_namesakes([entry for entry in in_tree if is_declared(entry)])
+        except OpforgeError as error:
+            found.problems.append(str(error))
+    for entry in operators(entry for entry, _ in places.values()):
+        folder = places[entry.name][1].folder
+        try:
+            found.operators.append(_describe(entry, str(folder or "")))
+        except OpforgeError as error:
+            found.problems.append(str(error))
+    return found
 
 
 def render(listed: Sequence[dict[str, Any]]) -> str:
     """For a person: a block per operator."""
     return "\n\n".join("\n".join(_lines(operator)) for operator in listed)
-
-
-def _loaded(target: str, problems: list[str]) -> list[tuple[str, Any]]:
-    """The operators, with their folders in a tree."""
-    try:
-        if not is_tree(target):
-            return [("", op) for op in resolve(target)]
-        loaded = load_listed(target)
-    except OpforgeError as error:
-        problems.append(str(error))
-        return []
-    problems += map(str, loaded.problems)
-    return [(str(path if path.is_dir() else path.parent), op) for path, op in loaded.operators]
 
 
 def _describe(entry: Entry, folder: str) -> dict[str, Any]:
