@@ -152,8 +152,6 @@ def decorated():
         (in_a_closure(), COUNT),
         (decorated(), COUNT),
         (lambda: getattr(board, "co" + "unt"), COUNT),
-        # Reading the code does not show this one.
-        (lambda: globals()["sm_" + "count"](), COUNT),
     ],
 )
 def test_a_property_that_was_cached_before_the_build_is_asked_for_again(ask, grid):
