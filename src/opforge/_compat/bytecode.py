@@ -76,8 +76,10 @@ Step = tuple[int, int, int]
 def steps(code: types.CodeType) -> list[Step]:
     """The instructions of code but those that do nothing."""
     listed: list[Step] = []
-    offset = extended = 0
-    for opcode, argument in zip(*[iter(code.co_code)] * 2, strict=True):
+    raw, extended = code.co_code, 0
+    for offset, opcode, argument in zip(range(0, len(raw), 2), raw[::2], raw[1::2], strict=True):
+        if not opcode:
+            continue
         if opcode == _EXTENDED_ARG:
             extended = (extended | argument) << 8
         elif opcode not in _IDLE:
@@ -87,7 +89,6 @@ def steps(code: types.CodeType) -> list[Step]:
             else:
                 listed.append((opcode, argument | extended, offset))
             extended = 0
-        offset += 2
     return listed
 
 
@@ -102,7 +103,8 @@ def names_read(code: types.CodeType) -> dict[str, bool]:
 
 def imports(code: types.CodeType) -> Iterator[tuple[str, int]]:
     """The modules that code imports, each with its leading dots."""
-    for at, step in enumerate(steps(code)):
+    has_one = _IMPORT_NAME in code.co_code[::2]
+    for at, step in enumerate(steps(code) if has_one else ()):
         if step[0] == _IMPORT_NAME:
             level = operand(code, steps(code)[at - 2])
             yield operand(code, step), level if isinstance(level, int) else 0
@@ -123,15 +125,15 @@ def chains(code: types.CodeType, roots: frozenset[int]) -> Iterator[tuple[str, .
 def operand(code: types.CodeType, step: Step) -> Any:
     """The name or the constant that an instruction is about; None if there is none."""
     opcode, argument, _ = step
-    if opcode in _WITH_NAME:
-        return code.co_names[argument >> _SHIFTS.get(opcode, 0)]
-    if opcode in _WITH_CONSTANT:
-        return code.co_consts[argument]
     if opcode in _WITH_VARIABLE:
         if sys.version_info >= (3, 11):
             return code._varname_from_oparg(argument)  # type: ignore[attr-defined]
         is_local = opcode in dis.haslocal
         return (code.co_varnames if is_local else code.co_cellvars + code.co_freevars)[argument]
+    if opcode in _WITH_NAME:
+        return code.co_names[argument >> _SHIFTS.get(opcode, 0)]
+    if opcode in _WITH_CONSTANT:
+        return code.co_consts[argument]
     return argument if dis.opname[opcode] == "LOAD_SMALL_INT" else None
 
 
@@ -166,6 +168,10 @@ class Expr(NamedTuple):
     keywords: tuple[str, ...] = ()
 
 
+# Like `Expr`, which takes twice as long, of all five fields.
+_expr = cast("Callable[[tuple[Any, ...]], Expr]", functools.partial(tuple.__new__, Expr))
+
+
 class Expressions:
     """What code subscripts, runs, calls and assigns, in the order of its text.
 
@@ -185,19 +191,21 @@ class Expressions:
         keywords: Any = ()
         for step in steps(code):
             value = operand(code, step)
-            self._step(step, value, keywords or before)
-            before, keywords = keywords, ()
-            if step[0] in _KEYWORDS and type(value) is tuple:
-                keywords = value
+            if step[0] in _LOCALS:
+                self._stack.append(_expr(("local", value, None, step[2], ())))
+            else:
+                self._step(step, value, keywords or before)
+            before = keywords
+            keywords = value if type(value) is tuple and step[0] in _KEYWORDS else ()
 
     def keywords(self, launcher: Expr) -> list[str]:
         """The names of the keywords with which what an expression gives is called."""
-        names = [name for name, values in self.stores.items() if any(v is launcher for v in values)]
-        calls = [
-            call
-            for call in self.calls
-            if call.of is launcher or (call.of.kind == "local" and call.of.of in names)
-        ]
+        calls = [call for call in self.calls if call.of is launcher]
+        if not calls:
+            stores = self.stores.items()
+            names = [name for name, values in stores if any(v is launcher for v in values)]
+            of_locals = [call for call in self.calls if call.of.kind == "local"]
+            calls = [call for call in of_locals if call.of.of in names]
         return [name for call in calls for name in call.keywords if type(name) is str]
 
     def _step(  # noqa: C901, PLR0912  # a table of instructions
@@ -205,25 +213,25 @@ class Expressions:
     ) -> None:
         opcode, argument, offset = step
         stack = self._stack
-        if opcode in _LOCALS:
-            stack.append(Expr("local", value, None, offset))
+        if opcode in _CONSTANT:
+            stack.append(_expr(("constant", value, None, 0, ())))
+            return
+        if opcode in _STORES:
+            self.stores.setdefault(value, []).append(self._pop())
             return
         effect = _effect(opcode, argument)
         if opcode in ATTRIBUTES:
-            stack += Expr("attribute", self._pop(), value, offset), *[_NULL] * effect
+            stack.append(_expr(("attribute", self._pop(), value, offset, ())))
+            stack += [_NULL] * effect
             if value == "run":
                 self.launchers.append(stack[-1 - effect])
         elif opcode in OUTSIDE:
-            stack += *[_NULL] * (effect - 1), Expr("outside", value, None, offset)
-        elif opcode in _CONSTANT:
-            stack.append(Expr("constant", value))
+            stack += *[_NULL] * (effect - 1), _expr(("outside", value, None, offset, ()))
         elif opcode in _CALLS:
             popped = [self._pop() for _ in range(1 - effect)][::-1]
             callee, *arguments = [expr for expr in popped if expr is not _NULL] or [_OTHER]
             stack.append(Expr("call", callee, arguments, offset, keywords))
             self.calls.append(stack[-1])
-        elif opcode in _STORES:
-            self.stores.setdefault(value, []).append(self._pop())
         elif opcode in _SUBSCRIPT or (argument == _SUBSCRIPTS and opcode in _BINARY):
             key = self._pop()
             stack.append(Expr("item", self._pop(), key, offset))

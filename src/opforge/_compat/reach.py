@@ -115,7 +115,8 @@ class Walk:
             for name in [n for n in said.strings if n in held]:
                 self.named(held, name, held[name])
         for value in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
-            self._visit(value)
+            if value is not None:
+                self._visit(value)
         if reached.owner is not None:
             self._own(reached.owner)
         self._operators(fn, said)
@@ -182,7 +183,9 @@ class Walk:
             if (id(value), id(owner)) not in self._seen:
                 self._function(value, owner, cost)
             return
-        if id(kind) in _DEAD_ENDS or (kind is types.ModuleType and is_foreign(value)):
+        kind_id = id(kind)
+        is_module = kind is types.ModuleType
+        if kind_id in _DEAD_ENDS or (is_module and is_foreign_name(str(vars(value)["__name__"]))):
             return
         key = self._key(value)
         if key in self._seen or self._is_data(value):
@@ -190,11 +193,11 @@ class Walk:
         self._seen[key] = value, self._names
         if issubclass(kind, types.ModuleType):
             self._module(value)
-        elif id(kind) in _CONTAINERS:
+        elif kind_id in _CONTAINERS:
             self._container(value, cost)
-        elif id(kind) in PARTS:
+        elif kind_id in PARTS:
             owner = value.__self__ if kind is types.MethodType else owner
-            for part in PARTS[id(kind)]:
+            for part in PARTS[kind_id]:
                 self._visit(getattr(value, part, None), cost=cost, owner=owner)
         elif issubclass(kind, type):
             self._members(value, value)
@@ -247,16 +250,24 @@ class Walk:
                     self._operator(op, op)
         if is_foreign(module):
             return
-        held = instance_dict(module)
-        for name in [n for n in self._names if n in held]:
-            self.named(held, name, held[name])
+        self._read_table(instance_dict(module))
+
+    def _read_table(self, held: dict[str, Any], *, cost: int = 1) -> None:
+        for name in self._named_in(held):
+            self.named(held, name, held[name], cost=cost)
         self._kernels_among(held)
+
+    def _named_in(self, held: Mapping[str, Any]) -> list[str]:
+        names = self._names
+        # Most tables have none of them.
+        return [] if names.keys().isdisjoint(held) else [name for name in names if name in held]
 
     def _kernels_among(self, held: Mapping[str, Any]) -> None:
         """By names that the text does not show."""
         if "getattr" in self._names and kernels.triton_loaded():
             for value in [*held.values()]:
-                if kernels.launched_kernel(value) is not None:
+                is_data = id(type(value)) in _DEAD_ENDS
+                if not is_data and kernels.launched_kernel(value) is not None:
                     self._visit(value)
 
     def _is_data(self, value: Any) -> bool:
@@ -297,10 +308,9 @@ class Walk:
         if kernel is value:
             return
         for name in _INNER:
-            self._visit(held.get(name), cost=0)
-        for name in [n for n in self._names if n in held]:
-            self.named(held, name, held[name], cost=cost)
-        self._kernels_among(held)
+            if name in held:
+                self._visit(held[name], cost=0)
+        self._read_table(held, cost=cost)
         if issubclass(cls, torch.nn.Module):
             self._visit(held.get("_modules"), cost=cost)
         elif issubclass(cls, _BASES):
@@ -313,11 +323,9 @@ class Walk:
         held = {} if is_class else instance_dict(owner)
         modules = held.get("_modules") if issubclass(type(owner), torch.nn.Module) else None
         for table in (held, modules or {}):
-            for name in [n for n in self._names if n in table]:
-                self.named(table, name, table[name], cost=0)
+            self._read_table(table, cost=0)
         if modules and not _ALL_MODULES.isdisjoint(self._names):
             self._visit(modules, cost=0)
-        self._kernels_among(held)
         self._members(owner if is_class else type(owner), owner, is_used=False)
         if is_class:
             # What it makes is in no object yet.
@@ -331,7 +339,7 @@ class Walk:
             self._visit(class_dict(cls).get("_member_map_"))
         for base, methods, called in self._own_bases(cls):
             members = class_dict(base)
-            chosen = [name for name in names if name in members]
+            chosen = self._named_in(members)
             if by_unknown or is_used:
                 unnamed = methods if by_unknown else called
                 chosen += [name for name in unnamed if name not in names]
