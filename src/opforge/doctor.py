@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from . import environment
-from .libstdcxx import LIBRARY, linked_statically, preloaded, system_libstdcxx
+from .libstdcxx import CXX_COMPILERS, to_preload
 from .versions import (
     INSTALL_TESTED,
     INSTALL_TORCH,
@@ -30,7 +30,6 @@ from .versions import (
     release,
 )
 
-CXX_COMPILERS = ("g++", "clang++", "c++")
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
 
 INSTALL_COMPILER = (
@@ -112,7 +111,7 @@ def look(*, thorough: bool = False) -> MachineFacts:
         interpret=environment.TRITON_INTERPRET.get() or None,
         cmake=_cmake(),
         optional={distribution: _installed(distribution) for _, distribution, *_ in _OPTIONAL},
-        libstdcxx=_to_preload(),
+        libstdcxx=to_preload(),
         gaps=_gaps() if thorough and torch.present and triton.present else (),
     )
 
@@ -364,19 +363,6 @@ def _cmake() -> Tool:
 
 def _first(programs: Iterable[str]) -> str | None:
     return next(filter(None, map(shutil.which, programs)), None)
-
-
-def _to_preload() -> str:
-    """The library that loading a package would need in LD_PRELOAD, if any."""
-    try:
-        compiler = _first(shlex.split(environment.CXX.get())[:1] or CXX_COMPILERS)
-    except ValueError:
-        # Told with the compiler.
-        return ""
-    library = system_libstdcxx() or LIBRARY
-    if compiler is None or preloaded(library) or not linked_statically(compiler):
-        return ""
-    return library
 
 
 def _gaps() -> tuple[tuple[str, str, str], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes.util
 import functools
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from . import environment
 
 LIBRARY = "libstdc++.so.6"
+CXX_COMPILERS = ("g++", "clang++", "c++")
 _PROBE = "#include <string>\nstd::string text(int n) { return std::to_string(n); }\n"
 
 
@@ -60,3 +62,17 @@ def preloaded(library: str) -> bool:
     """Whether this process was started with a library in LD_PRELOAD."""
     given = environment.LD_PRELOAD.get().replace(":", " ").split()
     return any(Path(each).name == Path(library).name for each in given)
+
+
+def to_preload() -> str:
+    """The library that loading a package would need in LD_PRELOAD, if any."""
+    try:
+        names = shlex.split(environment.CXX.get())[:1] or CXX_COMPILERS
+    except ValueError:
+        # opforge doctor tells it with the compiler.
+        return ""
+    compiler = next(filter(None, map(shutil.which, names)), None)
+    library = system_libstdcxx() or LIBRARY
+    if compiler is None or preloaded(library) or not linked_statically(compiler):
+        return ""
+    return library

@@ -10,7 +10,7 @@ import torch
 import opforge
 from opforge.aoti_package import verify
 from support import packaged_ops
-from support.processes import python
+from support.processes import WITHOUT_OPFORGE, python
 
 
 @contextlib.contextmanager
@@ -19,6 +19,8 @@ def _torch_imported():
     program = types.SimpleNamespace(**vars(sys) | {"executable": python()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "sys", program)
+        for name, value in WITHOUT_OPFORGE.items():
+            patch.setenv(name, value)
         yield
 
 

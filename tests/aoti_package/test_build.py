@@ -8,8 +8,8 @@ import torch
 
 import opforge
 from opforge.aoti_package import build
-from opforge.aoti_package.eager_calls import eager_calls
 from opforge.aoti_package.export import export, read_exportable
+from opforge.aoti_package.verify import eager_calls
 from opforge.errors import (
     BadOption,
     BadSignature,
@@ -116,7 +116,7 @@ class Sizes(torch.nn.Module):
 def test_integer_results_are_compared_as_the_tensors_they_become():
     exportable = read_exportable(Sizes(), (torch.ones(3),), None)
     program = export(exportable, (), strict=False).program
-    [call] = eager_calls(program, exportable, (), ())
+    [call] = eager_calls(program, exportable, (), (), {})
     assert [t.tolist() for t in call.outputs] == [[2.0, 2.0, 2.0], 3]
 
 
@@ -183,6 +183,12 @@ def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, err
     with pytest.raises(error) as raised:
         opforge.package(model, args, path)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": float("nan")}])
+def test_a_tolerance_that_means_nothing_is_refused(tolerance):
+    with pytest.raises(BadOption, match="tol must be 0 or more"):
+        opforge.package(Plain(), (torch.ones(2),), "model.pt2", **tolerance)
 
 
 def test_an_unwritable_path_is_refused_before_anything_runs(tmp_path):

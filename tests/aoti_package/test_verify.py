@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from opforge.aoti_package import fresh
-from opforge.aoti_package.eager_calls import EagerCall
-from opforge.aoti_package.verify import TOLERANCES, in_fresh_process, verify
+from opforge.aoti_package.verify import TOLERANCES, EagerCall, in_fresh_process, verify
 from opforge.errors import BadRegistration, BuildFailed, WrongResult
 from support.processes import run_python
 
@@ -106,7 +105,6 @@ def test_an_op_inside_a_function_is_refused_with_its_location(built_op, tmp_path
     with pytest.raises(BadRegistration) as raised:
         in_fresh_process(built_op.path, [], [replace(op, local=True)], tmp_path)
     assert str(raised.value).startswith(f"{op.location}: the package calls packaged_ops::step")
-    assert "define the op at the top level of a module" in str(raised.value)
 
 
 ENDLESS = """

@@ -29,7 +29,7 @@ def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
     from torch._inductor import config
 
     known = hasattr(config, STATIC_LAUNCH)
-    with _quiet(), config.patch({STATIC_LAUNCH: True} if known else {}):
+    with quiet(), config.patch({STATIC_LAUNCH: True} if known else {}):
         torch._inductor.aoti_compile_and_package(
             exported, package_path=str(path), inductor_configs=configs
         )
@@ -39,12 +39,12 @@ def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
 def load_package(path: Path) -> Any:
     import torch._inductor
 
-    with _quiet():
+    with quiet():
         return torch._inductor.aoti_load_package(str(path))
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide torch's warnings about its own deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -116,39 +116,16 @@ def operator_nodes(exported: Any) -> Iterator[tuple[str, Any]]:
                 yield name, node
 
 
-def written_inputs(exported: Any) -> set[str]:
-    """Names of the placeholders that a program may write, including buffers and parameters.
+def written_state(exported: Any) -> list[str]:
+    """Names of the buffers and parameters that a program writes.
 
-    torch.export leaves a model's writes as they are, and its signature does not list them.
+    torch.export leaves a model's writes as they are; the program's functional form lists them.
     """
-    outer = exported.graph_module.graph
-    found: set[str] = set()
-    for name, node in operator_nodes(exported):
-        roots = {_root(value) for value in _written(name, node)}
-        if roots and node.graph is not outer:
-            # A branch or loop body has its own placeholders, so any input may be meant.
-            return {n.name for n in outer.nodes if n.op == "placeholder"}
-        found.update(root.name for root in roots if root.op == "placeholder")
-    return found
-
-
-def _written(name: str, node: Any) -> list[Any]:
-    if name.startswith("higher_order::triton_kernel_wrapper"):
-        return [v for v in node.kwargs["kwargs"].values() if isinstance(v, torch.fx.Node)]
-    schema = getattr(node.target, "_schema", None)
-    values: list[Any] = []
-    for index, argument in enumerate(schema.arguments if schema is not None else ()):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            values += given if isinstance(given, (list, tuple)) else [given]
-    return [v for v in values if isinstance(v, torch.fx.Node)]
-
-
-def _root(node: Any) -> Any:
-    # A view's first argument is what it views. Other ops match as well, which does no harm.
-    while node.args and isinstance(node.args[0], torch.fx.Node):
-        node = node.args[0]
-    return node
+    with quiet(), torch.no_grad():
+        functional = exported.run_decompositions({})
+    mutations = {"BUFFER_MUTATION", "PARAMETER_MUTATION"}
+    specs = functional.graph_signature.output_specs
+    return [spec.target for spec in specs if spec.kind.name in mutations]
 
 
 def bare_kernel(node: Any) -> Any:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import BadOption, BadSignature, BuildFailed, NeedsGpu
+from ..errors import BadOption, BuildFailed
 from ..native.commands.targets import users_own
 from ..notebook import size
-from ..registry import registry
-from .eager_calls import EagerCall, Symbol, eager_calls, mutated_state, open_sizes, restored
 from .export import (
     Dynamic,
     Exportable,
-    Exported,
     export,
     indented,
+    is_operator,
     read_dynamic,
     read_exportable,
 )
@@ -38,9 +37,13 @@ from .package_record import (
     ops_of,
 )
 from .verify import (
-    Verification,
+    EagerCall,
+    eager_calls,
     in_fresh_process,
+    mutated_state,
+    open_sizes,
     refuse_while_verifying,
+    restored,
     verify,
     workplace,
 )
@@ -70,34 +73,76 @@ def package(
     """
     refuse_while_verifying("opforge.package")
     place = _read_path(Path(path))
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        # With NaN nothing would ever differ.
+        if tolerance is not None and not tolerance >= 0:
+            raise BadOption(f"{name} must be 0 or more, got {tolerance}", fix=f"{name}=1e-3")
     exportable = read_exportable(model, args, kwargs)
-    dims = read_dynamic(dynamic, exportable)
+    title, dims = exportable.title, read_dynamic(dynamic, exportable)
     exported = export(exportable, dims, strict=strict)
-    symbols = open_sizes(exported.program, exportable, dims)
-    calls = _calls(exportable, exported.program, symbols, also)
-    configs, notes = _configs(exportable, exported.program, inductor_configs)
+    program, reasons = exported.program, [str(failure) for failure in exported.failures]
+    report = [
+        ReportRow(
+            "export",
+            exported.seconds,
+            f"{exported.seconds:.1f} s, {'strict' if exported.strict else 'non-strict'}",
+        )
+    ]
+    symbols = open_sizes(program, exportable, dims)
+    with _compiling(title):
+        state = mutated_state(program, exportable.module)
+    calls = eager_calls(program, exportable, symbols, also, state)
+    configs, folding = dict(inductor_configs or {}), _compat.aoti.CONSTANT_FOLDING
+    if state and folding not in configs:
+        # pytorch#165444: a buffer of one element is folded into the code, and its changes are lost.
+        configs[folding] = False
+        reasons.append(f"{folding} is off, because a call changes {', '.join(state)}")
     with workplace() as folder:
         # Built under its final name, which the archive repeats inside; moved once it is verified.
         built = folder / place.name
-        seconds, static_launch = _compile(exportable, exported, built, configs)
-        ops, kernels = ops_of(exported.program, built), kernels_of(exported.program, built)
-        training = exportable.module.training
-        needed = needed_at_run_time(ops)
+        started = time.perf_counter()
+        with _compiling(title):
+            launch = _compat.aoti.compile_package(program, built, configs)
+        seconds, weight = time.perf_counter() - started, built.stat().st_size
+        report += [
+            ReportRow("compile", seconds, f"{seconds:.1f} s"),
+            ReportRow("static launch", launch, f"{launch} ({_compat.aoti.STATIC_LAUNCH})"),
+            ReportRow("size", weight, size(weight)),
+        ]
+        ops, kernels = ops_of(program, built), kernels_of(program, built)
+        training, needed = exportable.module.training, needed_at_run_time(ops)
         verification = verify(built, calls, needed, rtol=rtol, atol=atol, training=training)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(built, place)
+    load = verification.load_seconds
+    without = ", without importing opforge" if verification.without_opforge else ""
+    report += [
+        ReportRow("load", load, f"{load:.2f} s in a fresh process{without}"),
+        *(
+            ReportRow("dynamic", s.label, f"{s.label} from {s.least} to {s.most or 'any'}")
+            for s in symbols
+        ),
+        *(
+            ReportRow("verified", error, f"{label}: max error {error:.3g}")
+            for label, error in verification.calls
+        ),
+    ]
     return Package(
         path=place,
-        title=exportable.title,
+        title=title,
         strict=exported.strict,
-        reasons=(*map(str, exported.failures), *notes, *verification.notes),
-        report=_report(place, exported, seconds, static_launch, symbols, verification),
+        reasons=(*reasons, *verification.notes),
+        report=tuple(report),
         ops=ops,
         kernels=kernels,
-        inputs=_inputs(calls[0], exportable),
+        inputs=tuple(
+            PackagedInput(path, str(t.dtype).removeprefix("torch."), tuple(t.shape), str(t.device))
+            for path, t in exportable.by_path.items()
+            if isinstance(t, torch.Tensor)
+        ),
         preload=verification.preload,
         profiler=functools.partial(
-            _write_traces, exportable, exported.program, calls[0], dynamic=bool(symbols)
+            _write_traces, exportable, state, calls[0], dynamic=bool(symbols)
         ),
     )
 
@@ -120,88 +165,25 @@ def _read_path(place: Path) -> Path:
     return place
 
 
-def _calls(
-    exportable: Exportable, program: Any, symbols: Sequence[Symbol], also: Sequence[Any]
-) -> list[EagerCall]:
+@contextlib.contextmanager
+def _compiling(title: str) -> Iterator[None]:
+    """What torch's compiler raises, as an error of the build."""
     try:
-        return eager_calls(program, exportable, symbols, also)
-    except NeedsGpu as error:
-        raise NeedsGpu(
-            f"{exportable.title} was exported, but compiling and verifying it needs a GPU",
-            found=error.what,
-            fix="run this with CUDA tensors on a machine with the GPU that the package is for",
-            op=error.op,
-            location=error.location,
-        ) from error
-
-
-def _configs(
-    exportable: Exportable, program: Any, configs: Mapping[str, Any] | None
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Inductor's configs for this compilation, and why they are not the default."""
-    mutated, chosen = mutated_state(program, exportable.module), dict(configs or {})
-    folding = _compat.aoti.CONSTANT_FOLDING
-    if not mutated or folding in chosen:
-        return chosen, ()
-    # pytorch#165444: a buffer of one element is folded into the code, and its changes are lost.
-    note = f"{folding} is off, because a call changes {', '.join(mutated)}"
-    return {folding: False, **chosen}, (note,)
-
-
-def _compile(
-    exportable: Exportable, exported: Exported, path: Path, configs: dict[str, Any]
-) -> tuple[float, str]:
-    started = time.perf_counter()
-    try:
-        static_launch = _compat.aoti.compile_package(exported.program, path, configs)
+        yield
     except Exception as error:
-        lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+        # One line may hold pages of torch's own state.
+        lines = [line[:500] for line in f"{type(error).__name__}: {error}".splitlines()]
         raise BuildFailed(
-            f"{exportable.title} was exported, but AOTInductor cannot compile it",
-            found=indented(lines[:8]),
+            f"{title} was exported, but AOTInductor cannot compile it",
+            found=indented([line for line in lines if line.strip()][:8]),
             fix="`opforge doctor` shows what this machine lacks; `__cause__` of this exception has "
             "the full error",
         ) from error
-    return time.perf_counter() - started, static_launch
-
-
-def _report(  # noqa: PLR0917  # one table out of every stage
-    path: Path,
-    exported: Exported,
-    compile_seconds: float,
-    static_launch: str,
-    symbols: Sequence[Symbol],
-    verification: Verification,
-) -> tuple[ReportRow, ...]:
-    way = "strict" if exported.strict else "non-strict"
-    weight, load = path.stat().st_size, verification.load_seconds
-    without = ", without importing opforge" if verification.without_opforge else ""
-    launch = f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"
-    return (
-        ReportRow("export", exported.seconds, f"{exported.seconds:.1f} s, {way}"),
-        ReportRow("compile", compile_seconds, f"{compile_seconds:.1f} s"),
-        ReportRow("static launch", static_launch, launch),
-        ReportRow("size", weight, size(weight)),
-        ReportRow("load", load, f"{load:.2f} s in a fresh process{without}"),
-        *(ReportRow("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
-        *(
-            ReportRow("verified", error, f"{label}: max error {error:.3g}")
-            for label, error in verification.calls
-        ),
-    )
-
-
-def _inputs(call: EagerCall, exportable: Exportable) -> tuple[PackagedInput, ...]:
-    names = [path for path, v in exportable.by_path.items() if isinstance(v, torch.Tensor)]
-    return tuple(
-        PackagedInput(name, str(t.dtype).removeprefix("torch."), tuple(t.shape), str(t.device))
-        for name, t in zip(names, call.inputs, strict=True)
-    )
 
 
 def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user gives
     exportable: Exportable,
-    program: Any,
+    state: Mapping[str, torch.Tensor],
     call: EagerCall,
     package: Package,
     directory: Path,
@@ -213,7 +195,7 @@ def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user 
     directory.mkdir(parents=True, exist_ok=True)
     compiled, packaged = directory / "compiled.json", directory / "package.json"
     model = torch.compile(exportable.module, dynamic=dynamic or None)
-    with torch.no_grad(), restored(mutated_state(program, exportable.module).values()):
+    with torch.no_grad(), restored(state.values()):
         run = functools.partial(model, *exportable.args, **exportable.kwargs)
         write_trace(run, str(compiled), repeat)
     # In a fresh process, because a package that crashes takes its process down.
@@ -226,18 +208,10 @@ def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user 
 
 def read_model(value: Any, target: str) -> Any:
     """A model or an op; a class or function without parameters is called to make the model."""
-    is_op = registry.find(value) is not None or _compat.aoti.overload_behind(value) is not None
-    if isinstance(value, torch.nn.Module) or is_op:
+    if isinstance(value, torch.nn.Module) or is_operator(value) or not callable(value):
         return value
     with users_own(f"{target}()"):
-        model = value() if callable(value) else None
-    if isinstance(model, torch.nn.Module):
-        return model
-    raise BadSignature(
-        f"{target} is neither a model nor an operator",
-        found=f"a {type(value).__name__}",
-        fix="name a torch.nn.Module, an op, or a class or function that makes a module when called",
-    )
+        return value()
 
 
 _DIMENSION = re.compile(r"(.+):(\d+)=([^:]+)(?::(\d+):(\d+))?")

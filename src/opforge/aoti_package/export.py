@@ -10,8 +10,7 @@ import re
 import sysconfig
 import time
 import traceback
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,19 +63,30 @@ def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
             found=type(args).__name__,
             fix="args=(x,)",
         )
-    keywords = dict(kwargs or {})
-    if isinstance(model, torch.nn.Module):
+    args, keywords = tuple(args), dict(kwargs or {})
+    is_module = isinstance(model, torch.nn.Module)
+    if is_module:
         title, signature = type(model).__name__, inspect.signature(model.forward)
-        _bind(title, signature, args, keywords)
-        module, args = model, tuple(args)
     else:
         title, signature = _op_signature(model)
-        bound = _bind(title, signature, args, keywords)
+    try:
+        bound = signature.bind(*args, **keywords)
+    except TypeError as error:
+        raise WrongArgument(
+            f"{title} cannot be called with these arguments: {error}",
+            found=f"{len(args)} positional, keywords {sorted(keywords) or 'none'}",
+            fix=f"it takes {signature}",
+        ) from None
+    if not is_module:
         # By position, so that passing an argument by keyword makes the same package.
-        module, args, keywords = OpModule(model), bound.args, bound.kwargs
-    names = dict(zip(_positional_names(signature, len(args)), args, strict=True))
+        model, args, keywords = OpModule(model), bound.args, bound.kwargs
+    names = signature.bind_partial(*args).arguments
     paths = tuple(".".join(path) for path in _compat.aoti.paths({**names, **keywords}))
-    return Exportable(title, module, args, keywords, paths)
+    return Exportable(title, model, args, keywords, paths)
+
+
+def is_operator(value: Any) -> bool:
+    return registry.find(value) is not None or _compat.aoti.overload_behind(value) is not None
 
 
 def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
@@ -86,7 +96,7 @@ def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
     overload = _compat.aoti.overload_behind(op)
     if overload is None:
         raise BadSignature(
-            f"{getattr(op, '__qualname__', repr(op))} is neither a module nor an operator",
+            f"{getattr(op, '__qualname__', 'this value')} is neither a module nor an operator",
             found=f"a {'class' if isinstance(op, type) else type(op).__name__}",
             fix="give a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
         )
@@ -98,78 +108,53 @@ def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
     return _compat.qualified_name(overload), inspect.Signature(parameters)
 
 
-def _bind(
-    title: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> inspect.BoundArguments:
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise WrongArgument(
-            f"{title} cannot be called with these arguments: {error}",
-            found=f"{len(args)} positional, keywords {sorted(kwargs) or 'none'}",
-            fix=f"it takes {signature}",
-        ) from None
-
-
-def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
-    names: list[str] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind is _Parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
-        names.append(parameter.name)
-    return names[:count]
-
-
 @dataclass(frozen=True)
 class DynamicDim:
     """A dimension of one argument that may vary, and its label.
 
-    `least` is the smallest size that the user asked for, if any.
+    `least` is the smallest size to verify: 0 only if the user wrote it.
     """
 
     path: str
     index: int
     label: str
     dim: Any
-    least: int | None = None
+    least: int = 1
 
 
 def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[DynamicDim, ...]:
     """Every dynamic dimension; dimensions with the same name share one `torch.export.Dim`."""
     leaves = exportable.by_path
     ranges: dict[str, tuple[int | None, int | None]] = {}
-    listed: list[tuple[str, int, Any]] = []
-    for path, dims in (dynamic or {}).items():
-        if not isinstance(leaves.get(path), torch.Tensor):
+    sizes: dict[str, int] = {}
+    dims: list[tuple[str, int, Any]] = []
+    for path, by_index in (dynamic or {}).items():
+        tensor = leaves.get(path)
+        if not isinstance(tensor, torch.Tensor):
             raise _not_a_tensor(path, exportable)
-        shape = leaves[path].shape
-        for index, value in dims.items():
-            if not -len(shape) <= index < len(shape):
+        for index, value in by_index.items():
+            if not -tensor.dim() <= index < tensor.dim():
                 raise BadOption(
                     f"there is no dimension {index!r}",
                     parameter=path,
-                    found=f"a tensor of shape {tuple(shape)}",
+                    found=f"a tensor of shape {tuple(tensor.shape)}",
                 )
-            if not isinstance(value, (str, tuple)):
+            if isinstance(value, (str, tuple)):
+                name, *bounds = (value,) if isinstance(value, str) else value
+                _add_range(name, tuple(bounds), path, ranges)
+                _check_size(name, tensor.shape[index], path, sizes)
+                dims.append((path, index % tensor.dim(), name))
+            else:
                 # A torch.export.Dim, which torch judges.
-                listed.append((path, index % len(shape), value))
-                continue
-            name, *bounds = (value,) if isinstance(value, str) else value
-            _add_range(name, bounds, path, ranges)
-            _refuse_constant(shape[index], name, path)
-            listed.append((path, index % len(shape), name))
+                dims.append((path, index % tensor.dim(), value))
     named = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in ranges.items()}
-    return tuple(_dimension(*place, named, ranges) for place in listed)
-
-
-def _dimension(
-    path: str, index: int, value: Any, named: Mapping[str, Any], ranges: Mapping[str, Any]
-) -> DynamicDim:
-    if isinstance(value, str):
-        return DynamicDim(path, index, value, named[value], ranges[value][0])
-    # A Dim's default `min` is 0, which nobody asked for; hints such as Dim.AUTO have no name.
-    label = getattr(value, "__name__", f"{path}[{index}]")
-    return DynamicDim(path, index, label, value, getattr(value, "min", None) or None)
+    return tuple(
+        DynamicDim(path, index, value, named[value], least=1 if ranges[value][0] != 0 else 0)
+        if isinstance(value, str)
+        # Hints such as Dim.AUTO have no name.
+        else DynamicDim(path, index, getattr(value, "__name__", f"{path}[{index}]"), value)
+        for path, index, value in dims
+    )
 
 
 def _not_a_tensor(path: str, exportable: Exportable) -> BadOption:
@@ -183,24 +168,30 @@ def _not_a_tensor(path: str, exportable: Exportable) -> BadOption:
     )
 
 
-def _add_range(name: str, bounds: list[Any], path: str, ranges: dict[str, Any]) -> None:
+def _add_range(name: str, bounds: tuple[Any, ...], path: str, ranges: dict[str, Any]) -> None:
     if not name.isidentifier() or len(bounds) not in {0, 2}:
         raise BadOption(
             f"{(name, *bounds)} does not name a dimension",
             parameter=path,
             fix='"batch", ("batch", 1, 1024), or a torch.export.Dim',
         )
-    if bounds and ranges.get(name, (None, None)) not in {(None, None), tuple(bounds)}:
+    if bounds and ranges.get(name, (None, None)) not in {(None, None), bounds}:
         raise BadOption(f"{name} has two ranges", parameter=path, fix="give it one range")
-    ranges[name] = tuple(bounds) or ranges.get(name, (None, None))
+    ranges[name] = bounds or ranges.get(name, (None, None))
 
 
-def _refuse_constant(size: int, name: str, path: str) -> None:
+def _check_size(name: str, size: int, path: str, sizes: dict[str, int]) -> None:
     if size < 2:
         raise BadOption(
             f"{name} has size {size}, which torch.export makes a constant",
             parameter=path,
             fix="trace with a size of 2 or more; the package will still accept 1",
+        )
+    if sizes.setdefault(name, size) != size:
+        raise BadOption(
+            f"{name} has two sizes, {sizes[name]} and {size}",
+            parameter=path,
+            fix="give dimensions of different sizes different names",
         )
 
 
@@ -210,14 +201,13 @@ class Failure:
 
     way: str
     what: str
-    location: str | None
     fix: str
-    cause: BaseException
+    location: str | None
+    # The source at the location.
+    line: str
 
     def __str__(self) -> str:
-        file, _, number = (self.location or ":0").rpartition(":")
-        line = linecache.getline(file, int(number)).strip()
-        where = f" at {self.location} ({line})" if self.location else ""
+        where = f" at {self.location} ({self.line})" if self.location else ""
         return f"{self.way} export failed{where}: {self.what}"
 
 
@@ -236,37 +226,38 @@ def export(
 ) -> Exported:
     """Non-strict, then strict; `strict` chooses one of them."""
     failures: list[Failure] = []
+    cause: Exception | None = None
     for way in (False, True) if strict is None else (strict,):
-        started, refusal = time.perf_counter(), Refusal()
+        started = time.perf_counter()
         try:
-            program = _export(exportable, dims, refusal, strict=way)
+            program = _export(exportable, dims, strict=way)
         except Exception as error:  # noqa: BLE001  # torch may raise anything; all of it is reported
-            failures.append(_failure(error, refusal.kernel, strict=way))
+            failures.append(_failure(error, "strict" if way else "non-strict"))
+            cause = error
         else:
             _refuse_constants(exportable, program)
             return Exported(program, way, time.perf_counter() - started, tuple(failures))
     first = failures[0]
+    if len(failures) == 1:
+        found = f"{first.line}: {first.what}" if first.line else first.what
+    else:
+        found = indented(map(str, failures))
     raise UnsupportedBody(
-        f"{exportable.title} cannot be exported, {' and '.join(f.way for f in failures)}",
-        found=indented(map(str, failures)),
+        f"{exportable.title} cannot be exported {' or '.join(f.way for f in failures)}",
+        found=found,
         fix=first.fix,
         location=first.location or failures[-1].location or _forward(exportable),
-    ) from failures[-1].cause
+    ) from cause
 
 
-def _export(
-    exportable: Exportable, dims: tuple[DynamicDim, ...], refusal: Refusal, *, strict: bool
-) -> Any:
+def _export(exportable: Exportable, dims: tuple[DynamicDim, ...], *, strict: bool) -> Any:
     # torch looks tensors up by identity.
     shapes: Any = torch.export.ShapesCollection()
     for path in dict.fromkeys(dim.path for dim in dims):
         shapes[exportable.by_path[path]] = {d.index: d.dim for d in dims if d.path == path}
     # Strict export reads launches from the bytecode and never runs them.
-    guarded = contextlib.nullcontext() if strict else _compat.launches.routed_to(refusal)
-    with torch.no_grad(), warnings.catch_warnings(), guarded:
-        # torch warns about its own deprecated calls, which the user cannot change.
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
+    guarded = contextlib.nullcontext() if strict else _compat.launches.routed_to(_Refusal())
+    with torch.no_grad(), _compat.aoti.quiet(), guarded:
         return torch.export.export(
             exportable.module,
             exportable.args,
@@ -276,7 +267,7 @@ def _export(
         )
 
 
-class Refusal:
+class _Refusal:
     """Routes launches outside ops; ops install their own router while their bodies run.
 
     A fake tensor's pointer is 0. A Triton launch with it is an illegal memory access on a GPU,
@@ -284,19 +275,17 @@ class Refusal:
     """
 
     leaves_wrapped = True
-    # The kernel whose launch was refused.
-    kernel: Any = None
 
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
-        self.kernel = kernel
-        raise UnsupportedBody(f"a bare launch of {_compat.kernels.kernel_name(kernel)}")
+        raise _bare_launch(_compat.kernels.kernel_name(kernel), _named(kernel))
 
     def compiled(self, kernel: Any) -> None:
-        raise UnsupportedBody(f"a bare launch of {_compat.launches.compiled_name(kernel)}")
+        name = _compat.launches.compiled_name(kernel)
+        raise _bare_launch(name, name)
 
     def written(
         self,
@@ -318,11 +307,19 @@ def _named(kernel: Any) -> str:
     return f"{_compat.kernels.kernel_name(kernel)} ({_compat.kernels.kernel_location(kernel)})"
 
 
+def _bare_launch(name: str, named: str) -> UnsupportedBody:
+    return UnsupportedBody(
+        f"the model launches the Triton kernel {named} itself, on tensors that have no memory "
+        "while it is exported",
+        fix=f"move the launch of {name} into a function decorated with @opforge.op, or export with "
+        "strict=True on a machine with a GPU, which accepts bare launches",
+    )
+
+
 def _refuse_constants(exportable: Exportable, program: Any) -> None:
     """Packages return tensors, sizes and None; AOTInductor refuses others late and obscurely."""
-    odd = [
-        v for v in _compat.aoti.constant_outputs(program) if v is not None and type(v) is not int
-    ]
+    constants = _compat.aoti.constant_outputs(program)
+    odd = [v for v in constants if v is not None and type(v) is not int]
     if odd:
         raise UnsupportedBody(
             f"{exportable.title} returns a value that a package cannot return",
@@ -340,41 +337,11 @@ def _forward(exportable: Exportable) -> str:
 
 # torch's messages go on with how to debug it.
 _MOST_LINES = 5
-
-
-def _failure(error: BaseException, kernel: Any, *, strict: bool) -> Failure:
-    """The failure in terms of the user's code."""
-    way, location = "strict" if strict else "non-strict", _user_location(error)
-    if kernel is not None:
-        what = (
-            f"the model launches the Triton kernel {_named(kernel)} itself; non-strict export runs "
-            "the model's Python on tensors without memory, so a bare launch fails"
-        )
-        name = _compat.kernels.kernel_name(kernel)
-        fix = (
-            f"move the launch of {name} into a function decorated with @opforge.op, or export with "
-            "strict=True on a machine with a GPU, which accepts bare launches"
-        )
-        return Failure(way, what, location, fix, error)
-    if isinstance(error, OpforgeError):
-        return Failure(way, str(error), location, error.fix or _IN_AN_OP, error)
-    text = f"{type(error).__name__}: {error}"
-    lines = [line for line in text.splitlines() if line.strip()]
-    default = _NOT_TRACED if strict else _IN_AN_OP
-    fix = next((fix for sign, fix in _FIXES.items() if sign in text.lower()), default)
-    return Failure(way, indented(lines[:_MOST_LINES]), location, fix, error)
-
-
 _IN_AN_OP = (
     "does the model run in eager with these arguments? If it does, make this line run on fake "
     "tensors, or move it into an @opforge.op"
 )
-_NOT_TRACED = "use strict=False, which runs the Python, or move this code into an @opforge.op"
-_PYTREE = (
-    "pass and return tensors, numbers, tuples, lists or dicts, or register the class with "
-    "torch.export.register_dataclass"
-)
-# What torch's message contains, and the fix for it; the first match wins.
+# What torch's message contains, and the fix for it where torch's own does not suit a package.
 _FIXES = {
     "not all values of": "narrow the range in dynamic",
     "not in range": "widen the range in dynamic, or trace with another size",
@@ -382,12 +349,26 @@ _FIXES = {
     "torch.cond, or tell torch.export what holds with torch._check",
     "constraints violated": "the code works only for this size: compute shapes from x.shape "
     "instead of writing numbers, or leave the dimension out of dynamic",
-    "register a pytree": _PYTREE,
-    "unrecognized type": _PYTREE,
-    "unsupported input type": _PYTREE,
-    ".numpy()": "non-strict export cannot trace NumPy: use torch functions, or strict=True",
-    "observed exception": _IN_AN_OP,
+    "pytree": "pass and return tensors, numbers, tuples, lists or dicts, or register the class "
+    "with torch.export.register_dataclass",
 }
+
+
+def _failure(error: Exception, way: str) -> Failure:
+    """Any error of an export, in terms of the user's code."""
+    own = isinstance(error, OpforgeError)
+    text = str(error) if own else f"{type(error).__name__}: {error}"
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("  fix")]
+    fix = next((fix for sign, fix in _FIXES.items() if sign in text.lower()), _IN_AN_OP)
+    location = _user_location(error)
+    file, _, number = (location or ":0").rpartition(":")
+    return Failure(
+        way,
+        indented(lines[:_MOST_LINES]),
+        getattr(error, "fix", None) or fix,
+        location,
+        linecache.getline(file, int(number)).strip(),
+    )
 
 
 def indented(lines: Iterable[str]) -> str:
@@ -395,40 +376,18 @@ def indented(lines: Iterable[str]) -> str:
     return "\n         ".join(lines)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
+# In a traceback, and in what torch quotes of the frames that Dynamo interprets.
 _SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
-_THIRD_PARTY = ("site-packages", "dist-packages")
 _TORCH = Path(torch.__file__).parent
-_PLACES = (_TORCH, _TORCH.parent / "triton", Path(__file__).parent.parent)
+_PLACES = ("<", *(f"{p}/" for p in (_TORCH, _TORCH.parent / "triton", Path(__file__).parents[1])))
+_STDLIB = f"{sysconfig.get_path('stdlib')}/"
 
 
-def _user_location(error: BaseException) -> str | None:
+def _user_location(error: Exception) -> str | None:
     """`file:line` of the innermost frame that is neither torch's, Triton's nor opforge's."""
-    frames: list[tuple[str, int]] = []
-    for each in _chain(error):
-        # Dynamo interprets the model, so its frames are not in the traceback but in the error.
-        stack = [
-            *(getattr(each, "real_stack", None) or ()),
-            *traceback.extract_tb(each.__traceback__),
-        ]
-        frames += [(frame.filename, frame.lineno or 0) for frame in stack]
-        frames += [(file, int(line)) for file, line in _SOURCE.findall(str(each))]
-    users = [frame for frame in frames if _is_user(frame[0])]
+    frames = _SOURCE.findall("".join(traceback.format_exception(error)))
+    others = [f"{file}:{line}" for file, line in frames if not file.startswith(_PLACES)]
+    third_party = [place for place in others if "-packages/" in place]
+    own = [p for p in others if p not in third_party and not p.startswith(_STDLIB)]
     # Frames of third-party libraries count only if there are no others.
-    own = [f for f in users if not any(part in f[0] for part in _THIRD_PARTY)]
-    chosen = (own or users)[-1:]
-    return f"{chosen[0][0]}:{chosen[0][1]}" if chosen else None
-
-
-def _is_user(file: str) -> bool:
-    if file.startswith("<") or any(file.startswith(f"{place}/") for place in _PLACES):
-        return False
-    third_party = any(part in file for part in _THIRD_PARTY)
-    return third_party or not file.startswith(f"{sysconfig.get_path('stdlib')}/")
+    return next(reversed(own or third_party), None)

@@ -7,12 +7,10 @@ process without opforge. It reads its task from a JSON file and writes its resul
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -21,7 +19,6 @@ from typing import Any
 
 
 def main(file: str) -> None:
-    end_with_parent()
     spec = json.loads(Path(file).read_text())
     sys.path[:] = spec["sys_path"]
     result: dict[str, Any] = {"stage": "import"}
@@ -31,13 +28,6 @@ def main(file: str) -> None:
         result["error"] = f"{type(error).__name__}: {error}"
         result["traceback"] = traceback.format_exc()
     Path(spec["result"]).write_text(json.dumps(result))
-
-
-def end_with_parent() -> None:
-    """Nobody reads the result once the parent is gone, and a model may run for long."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def work(spec: dict[str, Any], result: dict[str, Any]) -> None:
@@ -95,10 +85,8 @@ def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict
     largest, wrong = 0.0, ""
     for index, (a, b) in enumerate(zip(found, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            error, text = (
-                0.0,
-                f"is {a.dtype} {tuple(a.shape)} instead of {b.dtype} {tuple(b.shape)}",
-            )
+            error = 0.0
+            text = f"is {a.dtype} {tuple(a.shape)} instead of {b.dtype} {tuple(b.shape)}"
         else:
             error, tolerance = difference(a, b, spec)
             text = f"differs by {error:.3g}, {tolerance}" if tolerance else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -112,13 +112,9 @@ class Package:
 
     def to_json(self) -> str:
         """Everything that `str` shows, as JSON."""
-        names = ("path", "title", "strict", "reasons", "preload")
-        records = {
-            name: [asdict(record) for record in getattr(self, name)]
-            for name in ("report", "ops", "kernels", "inputs")
-        }
-        needed = {"needed_at_run_time": [op.name for op in self.needed]}
-        content = {**{name: getattr(self, name) for name in names}, **records, **needed}
+        content = asdict(replace(self, profiler=None))
+        del content["profiler"]
+        content["needed_at_run_time"] = [op.name for op in self.needed]
         return json.dumps(content, indent=2, default=str)
 
     def __str__(self) -> str:
@@ -214,9 +210,9 @@ _SCALARS = {
 _DRAWN = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
 
 
-def render_cpp(package: Package) -> dict[str, str]:
-    """The program's files, by name."""
-    path = package.path.absolute()
+def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
+    """Write the program and return its files."""
+    path, folder = package.path.absolute(), Path(directory)
     values: dict[str, Any] = {
         "package": path.name,
         "path": path.as_posix(),
@@ -224,37 +220,24 @@ def render_cpp(package: Package) -> dict[str, str]:
         "needed": cpp_needs(package),
         "inputs": "\n".join(f"      {_tensor(value)}" for value in package.inputs),
     }
-    return {
-        name: Template((TEMPLATES / f"{name}.in").read_text()).substitute(values)
-        for name in ("CMakeLists.txt", "main.cpp")
-    }
-
-
-def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
-    """Write the program; files that would not change are left alone."""
-    folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    files = {folder / name: text for name, text in render_cpp(package).items()}
-    for file, text in files.items():
-        if not file.exists() or file.read_text() != text:
-            file.write_text(text)
-    return tuple(files)
+    files = folder / "CMakeLists.txt", folder / "main.cpp"
+    for file in files:
+        template = Template((TEMPLATES / f"{file.name}.in").read_text())
+        file.write_text(template.substitute(values))
+    return files
 
 
 def cpp_needs(package: Package) -> str:
     """The ops that the program must register before it loads the package."""
-    if not package.needed:
-        return "It needs only torch's own operators at run time."
-    return " ".join(_need(op) for op in package.needed)
-
-
-def _need(op: PackagedOp) -> str:
-    if op.module:
-        return (
-            f"It needs {op.name} at run time, which {op.file} defines in Python: without Python, "
-            "register it with TORCH_LIBRARY in C++."
-        )
-    return f"It needs {op.name} at run time: link or dlopen the library that defines it."
+    needs = [
+        f"It needs {op.name} at run time, which {op.file} defines in Python: without Python, "
+        "register it with TORCH_LIBRARY in C++."
+        if op.module
+        else f"It needs {op.name} at run time: link or dlopen the library that defines it."
+        for op in package.needed
+    ]
+    return " ".join(needs) or "It needs only torch's own operators at run time."
 
 
 def _tensor(value: PackagedInput) -> str:

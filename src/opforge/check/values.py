@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..aoti_package.eager_calls import copy_of
+from ..aoti_package.verify import copy_of
 from ..notebook import counted
 
 Tensor = torch.Tensor

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ...aoti_package.eager_calls import EagerCall, tensors_of
 from ...aoti_package.package_record import needed_at_run_time, ops_of
-from ...aoti_package.verify import verify
+from ...aoti_package.verify import EagerCall, tensors_of, verify
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
