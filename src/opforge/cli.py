@@ -353,13 +353,14 @@ def build(
     no Python at run time.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands import build
+    from .native.commands.targets import are_recordings
     from .serving import command as served
 
     if as_wheel:
         from .shipping.command import check_extra
 
         check_extra()
-    if served.is_recording(given["targets"]):
+    if are_recordings(given["targets"]):
         package = None
         if as_wheel:
             from .shipping.command import package_name
@@ -491,9 +492,11 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
     the exit status is 1. In a folder with one subfolder per operator (ops/add/op.py), it also
     reports what `opforge build` would refuse.
     """
-    from .recording import command as recording
+    from .native.commands.targets import are_recordings
 
-    if all(target.endswith(".json") for target in targets):
+    if are_recordings(targets):
+        from .recording import command as recording
+
         found = recording.joined(targets)
         click.echo(found.to_json() if as_json else recording.listing(found))
         return

@@ -22,17 +22,6 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def is_recording(targets: Sequence[str]) -> bool:
-    """Whether the targets are recordings; raises if only some are."""
-    recordings = [target for target in targets if target.endswith(".json")]
-    if recordings and len(recordings) < len(targets):
-        raise BadOption(
-            f"{recordings[0]} is a recording, and the other targets are not",
-            fix="build recordings and operators separately",
-        )
-    return bool(recordings)
-
-
 def serve(
     folder: str,
     command: Sequence[str],

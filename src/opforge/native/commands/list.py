@@ -39,17 +39,14 @@ def collect(targets: Iterable[str]) -> Listed:
     for target in targets:
         try:
             loaded = load(target, listed)
-        except OpforgeError as error:
-            found.problems.append(str(error))
-            continue
-        found.problems += map(str, loaded.problems)
-        placed = [(registry.get(op), place) for op, place in loaded.places]
-        for entry, place in placed:
-            places.setdefault(entry.name, (entry, place))
-        in_tree = operators(e for e, p in placed if p.folder and p.module.__name__.endswith(".op"))
-        try:
-            refuse_namesakes([entry for entry in in_tree if is_declared(entry)])
-        except OpforgeError as error:
+            found.problems += map(str, loaded.problems)
+            placed = [(registry.get(op), place) for op, place in loaded.places]
+            for entry, place in placed:
+                places.setdefault(entry.name, (entry, place))
+            # In folders of operators.
+            built = [e for e, p in placed if p.folder and p.module.__name__.endswith(".op")]
+            refuse_namesakes([entry for entry in operators(built) if is_declared(entry)])
+        except OpforgeError as error:  # noqa: PERF203  # the other targets are listed all the same
             found.problems.append(str(error))
     for entry in operators(entry for entry, _ in places.values()):
         folder = places[entry.name][1].folder

@@ -3,6 +3,7 @@
     ops.py, pkg.ops                all operators of a file or module
     ops.py:scale, pkg.ops:scale    one of them
     ops/                           those of a folder's files; `ops` too, unless it is a package
+    launches.json                  no operators: a recording, which `serving` and `recording` read
 
 A file is loaded as a module of its own name that finds its neighbours, as a script does. A folder
 is loaded as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import ...`,
@@ -71,6 +72,17 @@ class Loaded:
     def operators(self) -> list[Any]:
         """Each operator once, in the order found."""
         return list({id(op): op for op, _ in self.places}.values())
+
+
+def are_recordings(targets: Sequence[str]) -> bool:
+    """Whether the targets are recordings of `opforge record`; raises if only some are."""
+    recordings = [target for target in targets if target.endswith(".json")]
+    if recordings and len(recordings) < len(targets):
+        raise BadOption(
+            f"{recordings[0]} is a recording, and the other targets are not",
+            fix="name recordings and operators in commands of their own",
+        )
+    return bool(recordings)
 
 
 def is_tree(target: str) -> bool:
