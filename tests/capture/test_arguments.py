@@ -11,6 +11,7 @@ import opforge
 from support.launching import (
     Module,
     blocks,
+    body_of,
     compiled_graph_of,
     double,
     graph_of,
@@ -91,22 +92,14 @@ def test_constexprs_of_any_kind_are_kept(traced):
     ],
 )
 def test_a_grid_of_any_form_is_kept(traced, grid, found):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[grid](x, out, x.numel(), BLOCK=128)
-        return out
-
-    [launch] = traced(body)
+    [launch] = traced(body_of(lambda x, out: double[grid](x, out, x.numel(), BLOCK=128)))
     assert launch.grid == [found]
 
 
 def test_strides_and_views_are_arguments(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        add_row[(4,)](x[2:], x[0], out, x.stride(0), BLOCK=128)
-        return out
-
-    [launch] = traced(body)
+    [launch] = traced(
+        body_of(lambda x, out: add_row[(4,)](x[2:], x[0], out, x.stride(0), BLOCK=128))
+    )
     assert launch.arguments["stride"] == 128
     assert tuple(launch.arguments["x_ptr"].meta["val"].shape) == (6, 128)
     assert tuple(launch.arguments["row_ptr"].meta["val"].shape) == (128,)
@@ -135,35 +128,22 @@ class Widened(Scaled):
 scaled, widened = Scaled(with_defaults), Widened(with_defaults)
 
 
-def launch_scaled(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    scaled[(16,)](x, out, x.numel())
-    return out
-
-
-def launch_widened(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    widened[(16,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
 @pytest.mark.parametrize(
-    ("body", "name", "value"),
-    [(launch_scaled, "scale", 7), (launch_widened, "BLOCK", 256)],
+    ("launch", "name", "value"),
+    [
+        (lambda x, out: scaled[(16,)](x, out, 8), "scale", 7),
+        (lambda x, out: widened[(16,)](x, out, 8, BLOCK=128), "BLOCK", 256),
+    ],
     ids=["a default", "a replaced argument"],
 )
-def test_what_a_wrapper_changes_reaches_the_graph(traced, body, name, value):
-    [launch] = traced(body, kernels=[with_defaults])
+def test_what_a_wrapper_changes_reaches_the_graph(traced, launch, name, value):
+    [launch] = traced(body_of(launch), kernels=[with_defaults])
     assert launch.arguments[name] == value
 
 
 def test_sizes_stay_symbolic_in_an_exported_and_decomposed_program(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
-        return out
-
+    body = body_of(lambda x, out: double[blocks(x.numel())](x, out, x.numel(), BLOCK=128))
+    op = opforge.op(body, name=op_name())
     exported = torch.export.export(
         Module(lambda x: op(x) + 1), (x,), dynamic_shapes=(({0: Dim("rows")},),)
     )
@@ -173,27 +153,11 @@ def test_sizes_stay_symbolic_in_an_exported_and_decomposed_program(op_name):
     assert launch.cloned == ["out_ptr"]
 
 
-def launch_guessed(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    guessed[blocks(x.numel())](x, out, x.numel())
-    return out
-
-
-def launch_tuned_over_guessed(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    tuned_over_guessed[blocks(x.numel())](x, out, x.numel())
-    return out
-
-
 @pytest.mark.parametrize(
-    "body",
-    [
-        launch_guessed,
-        launch_tuned_over_guessed,
-    ],
-    ids=["outermost", "below an autotuner"],
+    "kernel", [guessed, tuned_over_guessed], ids=["outermost", "below an autotuner"]
 )
-def test_what_a_heuristic_gives_a_constexpr_is_specialized(op_name, body):
+def test_what_a_heuristic_gives_a_constexpr_is_specialized(op_name, kernel):
+    body = body_of(lambda x, out: kernel[blocks(x.numel())](x, out, x.numel()))
     op = opforge.op(body, name=op_name())
     [launch] = launches(compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True))
     configs = getattr(launch.kernel, "configs", [])
@@ -226,12 +190,7 @@ restored = triton.autotune([triton.Config({"BLOCK": 128})], key=["n"], restore_v
 
 @pytest.mark.parametrize("kernel", [reset, restored], ids=["reset_to_zero", "restore_value"])
 def test_autotuners_that_reset_or_restore_are_nodes(traced, kernel):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        kernel[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+    [launch] = traced(body_of(lambda x, out: kernel[blocks(x.numel())](x, out, x.numel())))
     assert launch.kernel.fn is double
     assert launch.cloned == ["out_ptr"]
 

@@ -10,17 +10,16 @@ from torch.library import wrap_triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
-from support import launching
 from support.launching import (
     CONFIGS,
     affine,
     biased,
     blocks,
+    body_of,
     compiled_graph_of,
     double,
     double_described,
     double_in_place,
-    fill,
     graph_of,
     guessed,
     guessed_over_tuned,
@@ -50,86 +49,19 @@ def traced(op_name):
     return trace
 
 
-def subscripted(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
+@pytest.fixture
+def launched(traced):
+    """The node of a launch that writes the body's output."""
 
+    def trace(launch, **options):
+        [node] = traced(body_of(launch), **options)
+        return node
 
-def run_by_name(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double.run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False)
-    return out
-
-
-def all_by_keyword(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double[(8,)](BLOCK=128, n=x.numel(), out_ptr=out, x_ptr=x)
-    return out
-
-
-def all_by_position(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double[(8,)](x, out, x.numel(), 128)
-    return out
-
-
-def grid_by_function(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def a_constexpr_object(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    double[(8,)](x, out, x.numel(), BLOCK=tl.constexpr(128))
-    return out
-
-
-def in_two_steps(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    launch = double[(8,)]
-    launch(x, out, x.numel(), BLOCK=128)
-    return out
+    return trace
 
 
 go = double[(8,)]
-
-
-def held_in_a_global(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    go(x, out, x.numel(), BLOCK=128)
-    return out
-
-
-table = {"double": double}
-
-
-def held_in_a_dict(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    table["double"][(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def wrapped_inside(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def wrapped_and_run(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    wrap_triton(double).run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False)
-    return out
-
-
 wrapped = wrap_triton(double)
-
-
-def wrapped_at_module_level(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    wrapped[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
 
 
 class Logged(triton.KernelInterface):
@@ -143,22 +75,6 @@ class Logged(triton.KernelInterface):
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
-logged = Logged(double)
-logged_twice = Logged(Logged(double))
-
-
-def inside_a_wrapper(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    logged[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def inside_two_wrappers(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    logged_twice[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
 class Sized(Logged):
     """One that adds arguments of its own."""
 
@@ -166,58 +82,38 @@ class Sized(Logged):
         return self.fn.run(x, out, x.numel(), BLOCK=128, grid=grid, warmup=warmup, **kwargs)
 
 
-sized = Sized(double)
-
-
-def a_wrapper_that_adds_arguments(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    sized[(8,)](x, out)
-    return out
+logged, sized = Logged(Logged(double)), Sized(double)
 
 
 class Launcher:
     """One that Triton does not recognise as a kernel."""
 
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def __call__(self, x):
-        out = torch.empty_like(x)
-        self.kernel[(8,)](x, out, x.numel(), BLOCK=128)
-        return out
+    def __call__(self, x, out):
+        double[(8,)](x, out, x.numel(), BLOCK=128)
 
 
-launcher = Launcher(double)
+FORMS = {
+    "subscripted": lambda x, out: double[(8,)](x, out, x.numel(), BLOCK=128),
+    "run": lambda x, out: double.run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False),
+    "by keyword": lambda x, out: double[(8,)](BLOCK=128, n=x.numel(), out_ptr=out, x_ptr=x),
+    "by position": lambda x, out: double[(8,)](x, out, x.numel(), 128),
+    "grid by function": lambda x, out: double[blocks(x.numel())](x, out, x.numel(), BLOCK=128),
+    "constexpr": lambda x, out: double[(8,)](x, out, x.numel(), BLOCK=tl.constexpr(128)),
+    "held in a global": lambda x, out: go(x, out, x.numel(), BLOCK=128),
+    "wrapped": lambda x, out: wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=128),
+    "wrapped and run": lambda x, out: wrap_triton(double).run(
+        x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False
+    ),
+    "wrapped at module level": lambda x, out: wrapped[(8,)](x, out, x.numel(), BLOCK=128),
+    "inside two wrappers": lambda x, out: logged[(8,)](x, out, x.numel(), BLOCK=128),
+    "by a wrapper that adds arguments": sized[(8,)],
+    "by an object": Launcher(),
+}
 
 
-def an_object_that_launches(x: Tensor) -> Tensor:
-    return launcher(x)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        subscripted,
-        run_by_name,
-        all_by_keyword,
-        all_by_position,
-        grid_by_function,
-        a_constexpr_object,
-        in_two_steps,
-        held_in_a_global,
-        held_in_a_dict,
-        wrapped_inside,
-        wrapped_and_run,
-        wrapped_at_module_level,
-        inside_a_wrapper,
-        inside_two_wrappers,
-        a_wrapper_that_adds_arguments,
-        an_object_that_launches,
-    ],
-    ids=lambda body: body.__name__,
-)
-def test_a_launch_is_a_node_with_its_grid_and_arguments(traced, body):
-    [launch] = traced(body)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_launch_is_a_node_with_its_grid_and_arguments(launched, form):
+    launch = launched(FORMS[form], kernels=[double])
     assert launch.kernel is double
     assert launch.grid == [(8, 1, 1)]
     assert list(launch.arguments) == ["x_ptr", "out_ptr", "n", "BLOCK"]
@@ -233,25 +129,8 @@ def wrapped_anew(monkeypatch):
     monkeypatch.setitem(globals(), "wrapped", wrap_triton(double))
 
 
-def fetched(x: Tensor, which: str) -> Tensor:
-    out = torch.empty_like(x)
-    getattr(launching, which)[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def test_a_kernel_fetched_by_a_computed_name_is_a_node(traced):
-    [launch] = traced(fetched, x, "double", kernels=[double])
-    assert launch.kernel is double
-    assert launch.cloned == ["out_ptr"]
-
-
-def test_an_autotuned_kernel_keeps_its_configs(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        tuned[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+def test_an_autotuned_kernel_keeps_its_configs(launched):
+    launch = launched(lambda x, out: tuned[blocks(x.numel())](x, out, x.numel()))
     assert launch.kernel is tuned
     assert launch.grid == [(8, 1, 1), (4, 1, 1)]
     assert "BLOCK" not in launch.arguments
@@ -282,36 +161,16 @@ def test_each_launch_of_a_loop_is_a_node(traced):
     assert len(traced(body, x, 3)) == 3
 
 
-def test_outermost_heuristics_are_evaluated(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        guessed[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+def test_outermost_heuristics_are_evaluated(launched):
+    launch = launched(lambda x, out: guessed[blocks(x.numel())](x, out, x.numel()))
     assert launch.kernel is double
     assert launch.arguments["BLOCK"] == 1024
     assert launch.grid == [(1, 1, 1)]
     assert launch.cloned == ["out_ptr"]
 
 
-def test_heuristics_see_positional_and_keyword_arguments(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        guessed[blocks(x.numel())](x, n=100, out_ptr=out)
-        return out
-
-    [launch] = traced(body)
-    assert launch.arguments["BLOCK"] == 128
-
-
-def test_an_autotuner_over_heuristics_knows_what_they_set(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        tuned_over_guessed[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+def test_an_autotuner_over_heuristics_knows_what_they_set(launched):
+    launch = launched(lambda x, out: tuned_over_guessed[blocks(x.numel())](x, out, x.numel()))
     assert launch.kernel.fn is double
     assert [c.num_warps for c in launch.kernel.configs] == [2, 4]
     assert [
@@ -324,13 +183,8 @@ def test_an_autotuner_over_heuristics_knows_what_they_set(traced):
     assert launch.cloned == ["out_ptr"]
 
 
-def test_heuristics_over_an_autotuner_are_evaluated_and_its_configs_kept(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        guessed_over_tuned[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+def test_heuristics_over_an_autotuner_are_evaluated_and_its_configs_kept(launched):
+    launch = launched(lambda x, out: guessed_over_tuned[blocks(x.numel())](x, out, x.numel()))
     assert launch.kernel.fn is with_defaults
     assert [c.kwargs["BLOCK"] for c in launch.kernel.configs] == [128, 256]
     assert launch.arguments["scale"] == 5
@@ -338,47 +192,29 @@ def test_heuristics_over_an_autotuner_are_evaluated_and_its_configs_kept(traced)
 
 
 @pytest.mark.parametrize("options", [{"num_warps": 2}, {"num_warps": 8, "num_stages": 3}], ids=str)
-def test_options_that_torch_carries_reach_the_node(traced, options):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[(8,)](x, out, x.numel(), BLOCK=128, **options)
-        return out
-
-    [launch] = traced(body)
+def test_options_that_torch_carries_reach_the_node(launched, options):
+    launch = launched(lambda x, out: double[(8,)](x, out, x.numel(), BLOCK=128, **options))
     [config] = launch.kernel.configs
     assert {name: getattr(config, name) for name in options} == options
     assert innermost(launch.kernel) is double
 
 
-def test_defaults_of_the_kernel_are_filled_in(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        with_defaults[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    [launch] = traced(body)
+def test_defaults_of_the_kernel_are_filled_in(launched):
+    launch = launched(lambda x, out: with_defaults[blocks(x.numel())](x, out, x.numel()))
     assert (launch.arguments["scale"], launch.arguments["BLOCK"]) == (3, 64)
     assert launch.grid == [(16, 1, 1)]
 
 
-def test_none_is_an_argument(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        biased[(8,)](x, None, out, x.numel(), BLOCK=128)
-        return out
-
-    [launch] = traced(body)
+def test_none_is_an_argument(launched):
+    launch = launched(lambda x, out: biased[(8,)](x, None, out, x.numel(), BLOCK=128))
     assert launch.arguments["b_ptr"] is None
     assert launch.cloned == ["out_ptr"]
 
 
-def test_a_constexpr_may_be_a_tuple(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        affine[(8,)](x, out, x.numel(), (2.0, tl.constexpr(1.0)), BLOCK=128)
-        return out
-
-    [launch] = traced(body)
+def test_a_constexpr_may_be_a_tuple(launched):
+    launch = launched(
+        lambda x, out: affine[(8,)](x, out, x.numel(), (2.0, tl.constexpr(1.0)), BLOCK=128)
+    )
     assert launch.arguments["ab"] == (2.0, 1.0)
     assert launch.cloned == ["out_ptr"]
 
@@ -497,33 +333,6 @@ def test_a_mutated_input_is_written_back(op_name):
     assert plus_one.args[0] is written
 
 
-def test_an_op_without_tensors_can_launch(op_name):
-    @opforge.op(op_name())
-    def op(n: int, value: float) -> Tensor:
-        out = torch.empty(n, device="cuda")
-        fill[blocks(n)](out, n, value, BLOCK=32)
-        return out
-
-    [launch] = launches(graph_of(lambda: op(100, 2.5)))
-    assert launch.grid == [(4, 1, 1)]
-    assert launch.arguments["value"] == 2.5
-    assert launch.cloned == ["out_ptr"]
-
-
-def test_a_symbolic_size_stays_symbolic_in_the_grid(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
-        return out
-
-    graph = compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True)
-    [launch] = launches(graph)
-    [(blocks_x, *_)] = launch.grid
-    assert isinstance(blocks_x, torch.fx.Node)
-    assert isinstance(launch.arguments["n"], torch.fx.Node)
-
-
 def test_the_value_of_a_constexpr_is_specialized(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor:
@@ -534,13 +343,6 @@ def test_the_value_of_a_constexpr_is_specialized(op_name):
     graph = compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True)
     [launch] = launches(graph)
     assert launch.arguments["BLOCK"] == 512
-
-
-def test_a_launch_under_torch_compile_is_the_same_node(op_name):
-    op = opforge.op(subscripted, name=op_name())
-    [launch] = launches(compiled_graph_of(lambda x: op(x) + 1, x))
-    assert launch.kernel is double
-    assert launch.cloned == ["out_ptr"]
 
 
 def test_warmup_adds_no_node(op_name):

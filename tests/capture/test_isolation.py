@@ -1,9 +1,7 @@
 """What capturing leaves alone: globals, other threads, launches outside of a trace."""
 
 import importlib.util
-import inspect
 import operator
-import pickle
 import threading
 import warnings
 
@@ -16,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 
 import opforge
-from opforge.errors import OpforgeWarning, UnsupportedBody
+from opforge.errors import OpforgeWarning
 from support import launching
 from support.launching import biased, double, graph_of, kernel_names, launches, targets
 
@@ -119,27 +117,6 @@ def test_an_op_whose_trace_launches_what_no_graph_can_hold_becomes_opaque(op_nam
     assert "its autotuner has a pre_hook" in text
     assert [targets(graph) for graph in graphs] == [[op]] * 2
     assert opforge.info(op).mode == "custom_op"
-
-
-def chosen(x: Tensor, which: str) -> Tensor:
-    out = torch.empty_like(x)
-    pick = HOOKED if which == "hooked" else double
-    pick[(8,)](x, out, x.numel(), BLOCK=128)
-    return out
-
-
-def test_so_does_one_that_launches_another_kernel_for_certain(op_name):
-    op = opforge.op(chosen, name=op_name())
-    assert [ref.grade for ref in opforge.info(op).kernels] == ["launched", "mentioned"]
-    [text] = opforge_warnings(lambda: graph_of(op, x, "hooked"))
-    assert "opaque to the compiler from now on" in text
-    assert opforge.info(op).mode == "custom_op"
-
-
-def test_a_refusal_is_pickled_without_its_kernel():
-    refusal = UnsupportedBody("it has a pre_hook")
-    refusal.kernel = HOOKED
-    assert pickle.loads(pickle.dumps(refusal)).kernel is None
 
 
 def test_an_op_that_is_opaque_on_request_does_not_warn_about_its_launches(op_name):
@@ -261,33 +238,6 @@ def test_a_launch_outside_a_trace_is_unchanged(op_name, recorded):
     ]
 
 
-def test_a_launch_inside_of_an_eager_call_is_not_captured(op_name, recorded):
-    op = opforge.op(launch_recorder, name=op_name(), kernels=[double])
-    graph_of(op, x)
-    op(x)
-    [(args, kwargs)] = recorded
-    assert args[0] is x
-    assert kwargs == {"BLOCK": 128, "grid": (8,), "warmup": False}
-
-
-def test_the_run_that_is_put_in_place_keeps_its_name_and_signature(op_name):
-    originals = Recorder.run, triton.JITFunction.run
-    seen = []
-
-    def body(x: Tensor) -> Tensor:
-        seen.append((Recorder.run, triton.JITFunction.run))
-        return launch_recorder(x)
-
-    op = opforge.op(body, name=op_name(), kernels=[double])
-    graph_of(op, x)
-    graph_of(op, x)
-    for recorder_run, jitted_run in seen:
-        assert recorder_run.__name__ == "run"
-        assert recorder_run.__qualname__ == "Recorder.run"
-        assert (recorder_run.__wrapped__, inspect.unwrap(jitted_run)) == originals
-    assert (Recorder.run, triton.JITFunction.run) == originals
-
-
 def test_a_wrapper_class_that_is_defined_after_a_trace_is_captured_too(op_name):
     graph_of(opforge.op(launch_recorder, name=op_name(), kernels=[double]), x)
 
@@ -405,11 +355,3 @@ def test_a_thread_that_launches_while_others_trace_is_not_captured(op_name, reco
     assert errors == []
     assert shapes == [(8, 128)] * 2
     assert recorded == [((1, 2), {"grid": (4,), "warmup": False})]
-
-
-def test_a_kernel_launched_by_two_ops_is_a_node_in_each(op_name):
-    first = opforge.op(launch_recorder, name=op_name(), kernels=[double])
-    second = opforge.op(fetched, name=op_name(), kernels=[biased])
-    graph = graph_of(lambda x: second(first(x), "biased"), x)
-    assert kernel_names(graph) == ["double", "double", "biased"]
-    assert [launch.cloned for launch in launches(graph)] == [["out_ptr"]] * 3

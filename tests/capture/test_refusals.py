@@ -13,6 +13,7 @@ from support import launching
 from support.launching import (
     affine_at_run_time,
     blocks,
+    body_of,
     double,
     double_described,
     graph_of,
@@ -27,17 +28,17 @@ x = torch.ones(8, 128)
 
 @pytest.fixture
 def refusal(op_name):
-    """The text with which the trace of a body is refused."""
+    """The text with which the trace of a body with that launch is refused."""
 
-    def refuse(body, *args, **options):
-        name = op_name()
+    def refuse(launch, **options):
+        name, body = op_name(), body_of(launch)
         op = opforge.op(body, name=name, **options)
         with pytest.raises(UnsupportedBody) as caught:
-            graph_of(op, *(args or (x,)))
+            graph_of(op, x)
         assert isinstance(caught.value, RuntimeError)
         assert isinstance(caught.value, OpforgeError)
         text = str(caught.value)
-        assert text.startswith(f"{name} ({__file__}:{body.__code__.co_firstlineno}): ")
+        assert text.startswith(f"{name} ({launching.__file__}:{body.__code__.co_firstlineno}): ")
         return text
 
     return refuse
@@ -59,12 +60,9 @@ def place_of(kernel):
     ],
 )
 def test_arguments_that_are_not_the_kernels_are_named(refusal, given, named, said):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[(8,)](x, out, *given, **named)
-        return out
-
-    assert f"{place_of(double)}: {said}" in refusal(body)
+    assert f"{place_of(double)}: {said}" in refusal(
+        lambda x, out: double[(8,)](x, out, *given, **named)
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,24 +70,14 @@ def test_arguments_that_are_not_the_kernels_are_named(refusal, given, named, sai
     [("enable_fp_fusion", False), ("num_ctas", 2)],
 )
 def test_a_launch_option_that_inductor_would_drop_is_refused(refusal, option, value):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[(8,)](x, out, x.numel(), BLOCK=128, **{option: value})
-        return out
-
-    text = refusal(body)
+    text = refusal(lambda x, out: double[(8,)](x, out, x.numel(), BLOCK=128, **{option: value}))
     assert f"{place_of(double)}: '{option}' is given at the launch, and Inductor would drop" in text
     assert "fix: leave it out, or register the op opaque: mode='custom_op'" in text
 
 
 @pytest.mark.parametrize("value", [(2.0, 1.0), [2.0, 1.0]], ids=["tuple", "list"])
 def test_a_tuple_for_a_parameter_that_is_not_constexpr_is_refused(refusal, value):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        affine_at_run_time[(8,)](x, out, x.numel(), value, BLOCK=128)
-        return out
-
-    text = refusal(body)
+    text = refusal(lambda x, out: affine_at_run_time[(8,)](x, out, x.numel(), value, BLOCK=128))
     kind = type(value).__name__
     assert (
         f"{place_of(affine_at_run_time)}: argument 'ab' is a {kind}, which Inductor cannot pass"
@@ -100,13 +88,11 @@ def test_a_tuple_for_a_parameter_that_is_not_constexpr_is_refused(refusal, value
 
 
 def test_a_descriptor_that_pads_with_nan_is_refused(refusal):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
+    def launch(x, out):
         padded = TensorDescriptor.from_tensor(x, [8, 32], padding="nan")
         double_described[(1, 4)](padded, TensorDescriptor.from_tensor(out, [8, 32]), 8, 32)
-        return out
 
-    text = refusal(body)
+    text = refusal(launch)
     assert "argument 'x_desc' is a tensor descriptor with padding='nan'" in text
     assert "Inductor would drop" in text
     assert "mode='custom_op'" in text
@@ -125,12 +111,7 @@ def compiled_double():
 
 
 def test_a_compiled_kernel_is_refused(refusal, compiled_double):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        compiled_double[(8,)](x, out, x.numel())
-        return out
-
-    text = refusal(body, kernels=[double])
+    text = refusal(lambda x, out: compiled_double[(8,)](x, out, x.numel()), kernels=[double])
     assert "the body launches double, which is already compiled" in text
     assert "launch the @triton.jit function itself" in text
     assert "mode='custom_op'" in text
@@ -143,12 +124,7 @@ reads_data = triton.heuristics({"BLOCK": lambda args: int(args["x_ptr"].sum().it
 
 
 def test_an_outermost_heuristic_that_needs_a_config_shows_the_order_that_works(refusal):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        needs_config[blocks(x.numel())](x, out, x.numel())
-        return out
-
-    text = refusal(body)
+    text = refusal(lambda x, out: needs_config[blocks(x.numel())](x, out, x.numel()))
     assert (
         f"{place_of(with_defaults)}: the heuristic for 'scale' needs something that is unknown"
         in text
@@ -158,24 +134,14 @@ def test_an_outermost_heuristic_that_needs_a_config_shows_the_order_that_works(r
 
 
 def test_a_heuristic_that_reads_data_is_refused(refusal):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        reads_data[(8,)](x, out, x.numel())
-        return out
-
-    text = refusal(body, mode="triton_op")
+    text = refusal(lambda x, out: reads_data[(8,)](x, out, x.numel()), mode="triton_op")
     assert f"{place_of(double)}: the heuristic for 'BLOCK' needs something" in text
     assert "let it read only shapes" in text
     assert "mode='custom_op'" in text
 
 
 def test_a_grid_of_four_dimensions_is_refused_with_the_kernels_name(refusal):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double[(1, 1, 1, 1)](x, out, x.numel(), BLOCK=128)
-        return out
-
-    text = refusal(body)
+    text = refusal(lambda x, out: double[(1, 1, 1, 1)](x, out, x.numel(), BLOCK=128))
     assert place_of(double) in text
     assert "mode='custom_op'" in text
 
@@ -192,11 +158,8 @@ def test_a_refused_body_can_be_traced_as_opaque(op_name):
 
 
 def test_a_refused_launch_leaves_nothing_routed(refusal):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        tuned[blocks(x.numel())](x, out)
-        return out
-
-    assert re.search("argument 'n' is missing", refusal(body))
+    assert re.search(
+        "argument 'n' is missing", refusal(lambda x, out: tuned[blocks(x.numel())](x, out))
+    )
     assert opforge._compat.launches.current() is None
     assert opforge._compat.driver.current() is None

@@ -108,6 +108,17 @@ def blocks(n):
     return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 
 
+def body_of(launch):
+    """A body that makes one launch and returns what it writes."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        launch(x, out)
+        return out
+
+    return body
+
+
 @dataclass(frozen=True)
 class Launch:
     """A launch as a graph holds it."""
