@@ -15,7 +15,7 @@ from triton.backends.nvidia.driver import CudaDriver
 import opforge
 from opforge import _compat
 from opforge.errors import BadOption, NeedsGpu, OpforgeError
-from support.launching import double, fill, graph_of, kernel_names, no_gpu
+from support.launching import double, fill, no_gpu
 from support.processes import TORCH_ALONE, run_python
 
 Tensor = torch.Tensor
@@ -63,24 +63,14 @@ def test_an_amd_gpu_is_stood_in_for(arch, warp_size, capability, shared):
         assert torch.version.cuda is None
         assert HIPDriver.is_active()
         assert not CudaDriver.is_active()
-    assert (torch.version.hip, torch.version.cuda) == before
-    assert type(torch.version) is types.ModuleType
-
-
-def test_other_threads_and_targets_have_torchs_own_versions():
-    heard = []
-    before = (torch.version.hip, torch.version.cuda)
-    with opforge.target("gfx942"):
-        other = threading.Thread(
-            target=lambda: heard.append((torch.version.hip, torch.version.cuda))
-        )
-        other.start()
-        other.join()
-        with opforge.target("sm_90"):
+        assert in_a_thread(lambda: (torch.version.hip, torch.version.cuda)) == before
+        with opforge.target("sm_100"):
+            assert torch.cuda.get_device_capability() == (10, 0)
             assert torch.version.hip is None
             assert CudaDriver.is_active()
-        assert torch.version.hip is not None
-    assert heard == [before]
+        assert torch.cuda.get_device_capability() == capability
+    assert (torch.version.hip, torch.version.cuda) == before
+    assert type(torch.version) is types.ModuleType
 
 
 def test_torch_cuda_answers_for_the_target():
@@ -139,21 +129,6 @@ def test_tritons_backend_is_active_for_the_target():
         ]
         assert _compat.driver.has_driver() is before
     assert driver.is_active() is before
-
-
-def test_another_thread_gets_the_machines_answers():
-    seen = []
-
-    def ask():
-        seen.append(torch.accelerator.current_accelerator())
-        seen.append(triton.backends.backends["nvidia"].driver.is_active())
-
-    ask()
-    with opforge.target("sm_90"):
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join()
-    assert seen[2:] == seen[:2]
 
 
 def test_dynamo_takes_the_answers_for_constants():
@@ -254,22 +229,11 @@ def test_tritons_utils_answer_with_properties():
     assert found["max_num_regs"] == 65536
 
 
-def test_a_device_context_can_be_entered():
-    with opforge.target("sm_90"), torch.cuda.device(0), torch.cuda.device("cuda:0"):
-        assert torch.cuda.current_device() == 0
-
-
 def test_a_device_context_of_a_fake_tensor_can_be_entered():
     with opforge.target("sm_90"), FakeTensorMode():
         x = torch.empty(4, device="cuda")
         with torch.cuda.device(x.device), torch.cuda.device_of(x):
             assert (x + 1).device == torch.device("cuda", 0)
-
-
-def test_an_architecture_without_a_known_board_gets_an_answer():
-    with opforge.target("sm_87"):
-        assert torch.cuda.get_device_capability() == (8, 7)
-        assert current_target().arch == 87
 
 
 @no_gpu
@@ -282,16 +246,6 @@ def test_everything_is_as_before_afterwards():
     assert {name: getattr(torch.cuda, name) for name in names} == before
     assert triton.runtime.driver._active is active
     assert torch.cuda.device_count() == 0
-    with pytest.raises(RuntimeError, match="0 active drivers"):
-        current_target()
-
-
-@no_gpu
-def test_everything_is_as_before_even_after_an_error():
-    before = torch.cuda.get_device_capability
-    with pytest.raises(LookupError), opforge.target("sm_90"):
-        raise LookupError
-    assert torch.cuda.get_device_capability is before
     with pytest.raises(RuntimeError, match="0 active drivers"):
         current_target()
 
@@ -310,15 +264,6 @@ def test_a_driver_that_was_set_before_is_active_again():
         assert isinstance(triton.runtime.driver.active, Mine)
     finally:
         triton.runtime.driver._active = before
-
-
-def test_targets_can_be_nested():
-    with opforge.target("sm_80"):
-        with opforge.target("sm_100"):
-            assert current_target().arch == 100
-            assert torch.cuda.get_device_capability() == (10, 0)
-        assert current_target().arch == 80
-        assert torch.cuda.get_device_capability() == (8, 0)
 
 
 def test_a_trace_inside_of_a_target_keeps_it(op_name):
@@ -370,23 +315,14 @@ def in_a_thread(ask):
 
 @no_gpu
 def test_other_threads_are_unaffected():
+    accelerator = torch.accelerator.current_accelerator()
     with opforge.target("sm_90"):
         assert in_a_thread(torch.cuda.device_count) == 0
+        assert in_a_thread(torch.accelerator.current_accelerator) == accelerator
         assert "0 active drivers" in str(in_a_thread(current_target))
         refused = in_a_thread(lambda: triton.runtime.driver.active.utils)
         assert "0 active drivers" in str(refused)
         assert current_target().arch == 90
-
-
-def test_every_thread_has_its_own_target():
-    def ask():
-        with opforge.target("sm_80"):
-            return current_target().arch, torch.cuda.get_device_capability()
-
-    with opforge.target("sm_90"):
-        assert in_a_thread(ask) == (80, (8, 0))
-        assert current_target().arch == 90
-        assert torch.cuda.get_device_capability() == (9, 0)
 
 
 @no_gpu
@@ -464,46 +400,17 @@ def test_an_op_called_under_a_target_says_that_a_gpu_is_needed(op_name):
     assert name in str(caught.value)
 
 
-def index(x):
-    return x[0], x[1:, ::2], x[..., None], x[:, 0]
-
-
-def contiguous(x):
-    return (x.t().contiguous(),)
-
-
-def copy(x):
-    return (torch.empty_like(x).copy_(x), x.clone(), x.to(torch.float16))
-
-
-def assign(x):
-    y = torch.zeros_like(x)
+def used(x):
+    y = torch.zeros_like(x).copy_(x)
     y[0] = x[1]
     y[:, 1] = 3.0
-    return (y,)
+    indexed = (x[0], x[1:, ::2], x[..., None], x[:, 0], *x.chunk(2), *x.split(2), *x.unbind(0))
+    return y, x.t().contiguous(), x.clone(), x.to(torch.float16), *indexed
 
 
-def split(x):
-    return (*x.chunk(2), *x.split(2), *x.unbind(0))
-
-
-@pytest.mark.parametrize("use", [index, contiguous, copy, assign, split])
-def test_fake_cuda_tensors_can_be_used(use):
+def test_fake_cuda_tensors_can_be_used():
     with opforge.target("sm_90"), FakeTensorMode():
-        found = use(torch.empty(4, 8, device="cuda"))
+        found = used(torch.empty(4, 8, device="cuda"))
         assert {t.device for t in found} == {torch.device("cuda", 0)}
-    expected = use(torch.empty(4, 8))
+    expected = used(torch.empty(4, 8))
     assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in expected]
-
-
-def test_bodies_with_questions_and_views_are_traced_for_the_target(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        with torch.cuda.device(x.device):
-            blocks = torch.cuda.get_device_properties(x.device).multi_processor_count
-            out = torch.empty_like(x)
-            first = x[0].contiguous()
-            double[(blocks,)](first, out[0], first.numel(), BLOCK=128)
-        return out
-
-    assert kernel_names(graph_of(op, torch.ones(8, 128))) == ["double"]
