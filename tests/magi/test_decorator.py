@@ -91,15 +91,6 @@ def test_the_name_is_made_from_the_function_where_none_is_given(unregistered):
     assert opforge.info(magi_named_by_itself).name == "test_decorator::magi_named_by_itself"
 
 
-def test_mode_none_returns_the_function_itself(op_name):
-    def double(x: Tensor) -> Tensor:
-        return x * 2
-
-    assert magi_register_custom_op(op_name(), force_register_mode="none")(double) is double
-    assert opforge.info(double).mode == "none"
-    opforge.unregister(double)
-
-
 def test_an_unknown_mode_is_a_value_error(op_name):
     with pytest.raises(ValueError, match="force_register_mode='fast' is unknown") as caught:
         magi_register_custom_op(op_name(), force_register_mode="fast")
@@ -109,13 +100,6 @@ def test_an_unknown_mode_is_a_value_error(op_name):
 
 def double(x: Tensor) -> Tensor:
     return x * 2
-
-
-def test_forcing_triton_op_is_accepted(op_name):
-    register = magi_register_custom_op(
-        op_name(), force_register_mode="triton_op", extra_triton_kernels=[kernel]
-    )
-    assert opforge.info(register(double)).mode == "triton_op"
 
 
 def test_no_extra_kernels_may_be_none(op_name):

@@ -39,12 +39,6 @@ def test_inputs_are_cast_to_the_ops_own_dtype(op_name, dtype):
         assert op(torch.ones(2)).dtype == dtype
 
 
-def test_nothing_is_cast_under_the_autocast_of_another_device(op_name):
-    op = dtype_op(op_name, autocast={"cuda": torch.bfloat16})
-    with cpu_autocast():
-        assert op(torch.ones(2)).dtype == torch.float32
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_types_that_autocast_never_casts_are_not_cast(op_name, dtype):
     op = dtype_op(op_name, autocast=torch.bfloat16)
@@ -109,13 +103,6 @@ def test_autocast_works_in_and_around_a_compiled_function(op_name):
     with cpu_autocast():
         assert compiled(torch.ones(2)).dtype == torch.bfloat16
     assert compiled(torch.ones(2)).dtype == torch.float32
-
-
-def test_autocast_works_under_vmap_and_grad(op_name):
-    op = dtype_op(op_name, autocast=torch.bfloat16, backward=lambda ctx, g: g, vmap="sequential")
-    with cpu_autocast():
-        assert torch.func.vmap(op)(torch.ones(3, 2)).dtype == torch.bfloat16
-        assert torch.func.grad(lambda x: op(x).float().sum())(torch.ones(2)).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -177,16 +177,6 @@ def test_a_late_backward_serves_torch_func(op_name):
     assert torch.func.grad(lambda x: op(x).sum())(x).tolist() == [7.0, 7.0]
 
 
-def test_a_late_backward_goes_with_the_kernel_of_a_device(op_name):
-    op, (x,) = called(plain, op_name)
-    op.register_kernel("cpu", lambda x, y: x + 100)
-    op.register_autograd(lambda ctx, grad: (grad * 7, None))
-    x = x.requires_grad_()
-    out = op(x)
-    out.sum().backward()
-    assert (out.tolist(), x.grad.tolist()) == ([101.0, 101.0], [7.0, 7.0])
-
-
 @CALLS
 @FORMS
 def test_a_late_vmap_rule_is_used(op_name, form, calls):
@@ -215,18 +205,6 @@ def test_a_late_autocast_rule_is_used(op_name, form, calls):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert op(*args).dtype == torch.bfloat16
     assert op(*args).dtype == torch.float32
-
-
-def test_the_handle_the_overload_and_the_packet_stay_the_same(op_name):
-    name = op_name()
-    op, args = plain(name)
-    overload = opforge.info(op).overload
-    op.register_fake(lambda x, y=3.0: torch.empty_like(x))
-    op.register_autograd(lambda ctx, grad: (grad * 7, None))
-    assert opforge.info(op).overload is overload is op
-    namespace, short = name.split("::")
-    assert getattr(getattr(torch.ops, namespace), short).default is op
-    assert op(*args).tolist() == [3.0, 3.0]
 
 
 def test_late_rules_show_in_explain(op_name):

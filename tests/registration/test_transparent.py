@@ -11,7 +11,7 @@ from torch.library import wrap_triton
 from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
-from opforge.errors import MissingBackward, NeedsGpu, UnsupportedBody
+from opforge.errors import NeedsGpu, UnsupportedBody
 from opforge.registry import registry
 from support import launching
 from support.launching import (
@@ -304,18 +304,6 @@ def test_kernels_of_the_backward_are_listed_apart(differentiable):
     assert biased in entries
 
 
-def test_a_backward_with_kernels_alone_is_captured_too(op_name):
-    @opforge.op(op_name(), backward=backward_by_kernel)
-    def op(x: Tensor) -> Tensor:
-        return x * 2
-
-    assert opforge.info(op).mode == "custom_op"
-    parameter = torch.ones(8, 128, requires_grad=True)
-    graph = joint_graph_of(lambda x: op(x) + 1, parameter)
-    assert kernel_names(graph) == ["biased"]
-    assert op in targets(graph)
-
-
 class Backward:
     def __call__(self, ctx, grad):
         return backward_by_kernel(ctx, grad)
@@ -354,12 +342,6 @@ def test_without_a_backward_an_input_that_requires_grad_compiles(op):
     given = torch.ones(8, 128, requires_grad=True)
     graph = compiled_graph_of(lambda x: op(x) + 1, given)
     assert kernel_names(graph) == ["double"]
-
-
-def test_without_a_backward_going_back_through_a_compiled_op_raises(op, higher_order):
-    given = torch.ones(8, 128, requires_grad=True)
-    with pytest.raises(MissingBackward):
-        op(given).sum().backward()
 
 
 def test_cpu_tensors_are_refused_with_three_ways_out(op):
@@ -579,15 +561,3 @@ def test_a_tensor_kept_from_another_trace_is_refused(op_name):
     op = opforge.op(op_name())(adds_what_it_keeps)
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"mode='custom_op'.*fake="):
         compiled_graph_of(op, x)
-
-
-def test_an_exception_of_the_body_ends_the_trace(op_name):
-    @opforge.op(op_name())
-    def op(x: Tensor) -> Tensor:
-        if x.shape[0] == 8:
-            raise ValueError("8 rows")
-        return run_double(x)
-
-    with pytest.raises(ValueError, match="8 rows"):
-        graph_of(op, x)
-    assert opforge.info(op).mode == "triton_op"

@@ -93,18 +93,6 @@ def test_output_dimensions_may_be_one_or_differ(op_name, dims):
     torch.testing.assert_close(vmap(op)(x), (x + 1, x + 2))
 
 
-def test_a_rule_may_say_that_an_output_has_no_batch(op_name):
-    def rule(info, in_dims, x, y):
-        return y + 1, None
-
-    @opforge.op(op_name(), vmap=rule)
-    def op(x: Tensor, y: Tensor) -> Tensor:
-        return y + 1
-
-    out = vmap(op, in_dims=(0, None))(rows(3, 2), torch.zeros(2))
-    assert out.tolist() == [[1.0, 1.0]] * 3
-
-
 @pytest.mark.parametrize("options", [{"vmap": "sequential"}, {}], ids=["sequential", "no rule"])
 class TestOneCallPerSlice:
     def test_gives_what_a_loop_gives(self, op_name, options):
@@ -144,14 +132,6 @@ class TestOneCallPerSlice:
         x, y = rows(2, 3, 2), rows(3, 2)
         out = vmap(vmap(op), in_dims=(0, None))(x, y)
         torch.testing.assert_close(out, x * y)
-
-    def test_puts_the_batch_where_it_was_asked(self, op_name, options):
-        @opforge.op(op_name(), **options)
-        def op(x: Tensor) -> Tensor:
-            return x + 1
-
-        x = rows(4, 2)
-        torch.testing.assert_close(vmap(op, out_dims=1)(x), (x + 1).t())
 
 
 def test_sequential_calls_the_body_once_per_slice(op_name):
@@ -200,15 +180,6 @@ def test_sequential_mutates_each_slice(op_name):
     x = rows(3, 2)
     vmap(lambda x: (op(x), x)[1])(x)
     torch.testing.assert_close(x, rows(3, 2) + 1)
-
-
-def test_sequential_takes_required_keyword_only_tensors(op_name):
-    @opforge.op(op_name(), vmap="sequential")
-    def op(x: Tensor, scale: float = 2.0, *, bias: Tensor) -> Tensor:
-        return x * scale + bias
-
-    x, bias = rows(3, 2), rows(3, 2)
-    torch.testing.assert_close(vmap(lambda x, b: op(x, bias=b))(x, bias), x * 2 + bias)
 
 
 def test_vmap_of_grad_and_grad_of_vmap_use_the_rule(op_name):
