@@ -239,31 +239,6 @@ def in_threads(work, count=THREADS):
         return list(pool.map(start, range(count)))
 
 
-def test_threads_can_decorate_and_call_at_once(op_name):
-    names = [[op_name() for _ in range(12)] for _ in range(THREADS)]
-
-    def work(index):
-        results = []
-        for step, name in enumerate(names[index]):
-
-            def f(x: Tensor, config: Config, n: int = index) -> Tensor:
-                return x * config.scale + n
-
-            def g(x: Tensor) -> Tensor:
-                return x + index
-
-            op = opforge.op(name)(f if step % 2 else g)
-            got = op(X, Config(2.0)) if step % 2 else op(X)
-            results.append(torch.equal(got, (X * 2 if step % 2 else X) + index))
-            if step % 3 == 0:
-                opforge.unregister(op)
-        return results
-
-    assert all(all(results) for results in in_threads(work))
-    left = {n for group in names for step, n in enumerate(group) if step % 3}
-    assert left <= {entry.name for entry in opforge.registry.registry}
-
-
 def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result(op_name):
     for _ in range(5):
 

@@ -54,7 +54,7 @@ def place_of(kernel):
     [
         ((), {"BLOCK": 128}, "argument 'n' is missing"),
         ((1024,), {}, "argument 'BLOCK' is missing"),
-        ((1024,), {"BLOCK": 128, "BLOK": 64}, "it has no parameter 'BLOK'"),
+        ((1024,), {"BLOCK": 128, "BLOCKS": 64}, "it has no parameter 'BLOCKS'"),
         ((1024, 128, 4), {}, "it takes 4 arguments, got 5"),
         ((1024, 128), {"BLOCK": 64}, "argument 'BLOCK' is given twice"),
     ],

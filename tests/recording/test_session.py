@@ -188,12 +188,6 @@ def test_launches_of_all_threads_are_counted(jit):
     assert 1 < len(variant.sizes) <= 8
 
 
-def test_a_warm_up_is_not_a_launch(jit):
-    with opforge.record() as session:
-        add.warmup(torch.float32, torch.float32, 16, None, BLOCK=64, grid=(1,))
-    assert variants_of(session) == []
-
-
 def test_options_are_those_that_the_caller_gives(jit):
     x = torch.empty(1000)
     with opforge.record() as session:
@@ -251,17 +245,6 @@ def test_a_choice_is_recorded_and_what_was_measured_for_it_is_not(jit, monkeypat
     assert (dict(choice.key), choice.arch) == ({"n": n}, "sm_90")
     assert dict(choice.config)["BLOCK"] == 64
     tuned.cache.clear()
-
-
-def test_launches_of_what_a_launch_returned_are_counted(jit):
-    """As wrappers do that keep it to save time."""
-    x = torch.empty(1000)
-    with opforge.record() as session:
-        compiled = add[(1,)](x, x, 16, None, BLOCK=64)
-        for _ in range(3):
-            compiled[(1,)](x, x, 16, None, 64, None)
-    (variant,) = variants_of(session)
-    assert variant.launches == 4
 
 
 def test_what_a_launch_without_a_gpu_returned_can_be_launched(x):

@@ -93,6 +93,18 @@ def test_output_dimensions_may_be_one_or_differ(op_name, dims):
     torch.testing.assert_close(vmap(op)(x), (x + 1, x + 2))
 
 
+def test_a_rule_may_say_that_an_output_has_no_batch(op_name):
+    def rule(info, in_dims, x, y):
+        return y + 1, None
+
+    @opforge.op(op_name(), vmap=rule)
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return y + 1
+
+    out = vmap(op, in_dims=(0, None))(rows(3, 2), torch.zeros(2))
+    assert out.tolist() == [[1.0, 1.0]] * 3
+
+
 @pytest.mark.parametrize("options", [{"vmap": "sequential"}, {}], ids=["sequential", "no rule"])
 class TestOneCallPerSlice:
     def test_gives_what_a_loop_gives(self, op_name, options):

@@ -232,15 +232,6 @@ def test_a_driver_that_fails_is_told_about_with_the_tensor(gpu, jit, folder):
     assert torch.equal(twice(fresh), fresh * 2)
 
 
-@newer
-def test_a_tensor_that_the_gpu_cannot_reach_is_refused(gpu, jit, folder):
-    opforge.serve(folder, strict=True)
-    x = torch.zeros(64, 32, dtype=torch.float16)
-    gpu.hide(x.data_ptr())
-    with pytest.raises(ValueError, match="x_desc is in memory that the GPU cannot reach"):
-        twice(x)
-
-
 def test_blocks_follow_the_configuration_that_a_hook_sets_them_for():
     def launch(rows):
         x = torch.empty(256, 32, device="cuda", dtype=torch.float16)

@@ -153,13 +153,6 @@ def test_tensor_descriptors_of_user_code_are_served(gpu, folder):
     assert torch.equal(out, x * 2)
 
 
-def test_other_blocks_of_descriptors_are_inductors(folder, device, inductor):
-    opforge.serve(folder)
-    with pytest.warns(OpforgeWarning, match=r"with arguments \(tensordesc<fp32\[32, 32\]>, "):
-        compiled("described_kernel", texts.described("[32, 32]"))
-    assert inductor == ["described_kernel"]
-
-
 def test_a_size_of_1_that_was_another_takes_the_general_variant(gpu, folder):
     seen = launches(gpu, "p", "p", "fp64", "i32")
     opforge.serve(folder, strict=True)
@@ -194,14 +187,6 @@ def test_a_text_for_other_sizes_places_and_tuning_is_the_same_kernel(gpu, folder
     x, out = torch.randn(2000), torch.empty(2000)
     compiled(name, texts.pointwise(name, **given)).run(x, out, 2000, stream=0)
     torch.testing.assert_close(out, x + 1)
-
-
-def test_pointers_that_are_not_aligned_take_the_general_variant(gpu, folder):
-    opforge.serve(folder, strict=True)
-    x, out = torch.randn(101)[1:], torch.empty(101)[1:]
-    compiled("triton_poi_fused_add_0").run(x, out, 100, stream=0)
-    torch.testing.assert_close(out, x + 1)
-    assert sum(opforge.served().general.values()) == 1
 
 
 def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
@@ -275,20 +260,6 @@ def test_kernels_for_the_cpu_are_inductors(gpu, inductor, folder):
     opforge.serve(folder, strict=True)
     AsyncCompile().triton("k", "", device_str="cpu")
     assert inductor == ["k"]
-
-
-def test_nothing_is_served_in_tritons_interpreter(gpu, inductor, folder, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with pytest.warns(OpforgeWarning, match="nothing is served under TRITON_INTERPRET=1"):
-        opforge.serve(folder)
-    compiled("triton_poi_fused_add_0")
-    assert inductor == ["triton_poi_fused_add_0"]
-
-
-def test_nothing_is_written_to_inductors_caches(gpu, folder):
-    opforge.serve(folder, strict=True)
-    kernel = compiled("triton_poi_fused_add_0")
-    assert not kernel.is_statically_launchable()
 
 
 def test_a_long_name_is_shortened_where_it_is_a_files(recording, tmp_path):
