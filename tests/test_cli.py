@@ -91,14 +91,6 @@ def test_explain_of_a_tree_explains_each_operator_and_tells_what_does_not_load(t
     assert "ZeroDivisionError" in result.stderr
 
 
-def test_an_unknown_target_is_reported_on_stderr_with_status_1(sample):
-    result = run("explain", f"{sample}:doublex")
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert "did you mean double?" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_an_opforge_error_in_the_users_file_is_reported_without_a_traceback(tmp_path):
     path = tmp_path / "cli_mistaken.py"
     path.write_text(MISTAKEN)
@@ -181,21 +173,6 @@ def test_a_folder_that_cannot_be_read_is_reported_without_a_traceback(
     assert result.exit_code == 1
     assert f"Error: {tmp_path}" in result.stderr
     assert "cannot be opened: Permission denied\n  fix: " in result.stderr
-
-
-def test_build_of_a_package_with_a_slash_builds_its_operators(tmp_path, monkeypatch):
-    folder = tmp_path / "cli_package"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    source = SOURCE.replace("cli_sample::", "cli_package::")
-    declared = (
-        "from opforge import native\nnative.declare(double, x=native.tensor('n', dtype='fp32'))"
-    )
-    (folder / "ops.py").write_text(f"{source}\n{declared}")
-    monkeypatch.chdir(tmp_path)
-    result = run("build", "cli_package/", "--list")
-    assert result.exit_code == 0, result.output
-    assert "  double (" in result.stdout
 
 
 def test_doctor_prints_a_row_for_each_finding_and_the_same_as_json():
@@ -308,12 +285,3 @@ def test_list_prints_the_same_as_json(listed):
         {"name": "bias", "kind": "tensor", "takes": ["fp32"], "optional": True},
     ]
     assert len(printed["problems"]) == 2
-
-
-def test_build_of_a_tree_names_every_folder_that_fails(listed, tmp_path):
-    result = run("build", str(listed), "-o", str(tmp_path / "dist"))
-    assert result.exit_code == 1
-    assert f"2 folders of {listed} cannot be built" in result.stderr
-    assert f"{listed}/failing: {listed}/failing/op.py raised" in result.stderr
-    assert f"{listed}/hollow: it has no op.py" in result.stderr
-    assert not (tmp_path / "dist").exists()

@@ -410,16 +410,6 @@ native.declare(twice_grad, x=native.tensor("n", dtype="fp32"), dims={"n": (1, 10
 """
 
 
-def test_an_operator_that_is_named_needs_a_declaration(tmp_path):
-    source = write_source(tmp_path, "build_named", SOURCE + PLAIN)
-    done = run(f"{source}:plain", f"{source}:twice", "--list")
-    assert done.exit_code == 1
-    assert "build_named::plain has no native.declare, so it cannot be built" in done.output
-    alone = run(f"{source}:plain", "-o", tmp_path / "dist")
-    assert "build_named::plain has no native.declare" in alone.output
-    assert run(source, "--list").exit_code == 0
-
-
 def test_only_takes_the_names_of_functions_too(tmp_path):
     source = write_source(tmp_path, "build_only", SOURCE + NAMED)
     listed = [run(source, "--list", "--only", name).output for name in ("grad", "twice_grad")]

@@ -437,6 +437,19 @@ def test_only_names_operators_with_or_without_their_namespace(tree):
     assert "found: the operators add, mul" in str(raised.value)
 
 
+def test_an_operator_that_a_user_names_needs_a_declaration(tree):
+    file = tree({"targets_named.py": op("named") + undeclared("plain")}) / "targets_named.py"
+    assert len(operators([str(file)])) == 2
+    for targets, only in (([f"{file}:named", f"{file}:plain"], ()), ([str(file)], ("plain",))):
+        with pytest.raises(NotFound, match="tree_tests::plain has no native"):
+            operators(targets, only)
+
+
+def test_of_a_package_without_op_py_a_build_reads_the_files(tree):
+    folder = tree({"__init__.py": "", "nested/flat.py": op("flat"), "helpers.py": ""})
+    assert [opforge.info(op).name for op in operators([f"{folder}/"])] == ["tree_tests::flat"]
+
+
 def test_any_tree_of_files_loads_where_no_declaration_is_needed(tree):
     texts = {
         "add/op.py": op("add"),
