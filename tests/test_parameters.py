@@ -527,24 +527,6 @@ def test_a_list_default_is_not_changed_by_a_body_that_changes_its_argument(op_na
     assert seen == [[1, 2], [1, 2]]
 
 
-def test_keyword_only_parameters_are_called_by_keyword(op_name, compiled):
-    seen = []
-
-    @opforge.op(op_name(), fake=["x"])
-    def f(x: Tensor, *, a: int, b: float = 0.5, c: Color = Color.RED) -> Tensor:
-        seen.append((a, b, c))
-        return x.clone()
-
-    f(X, a=1)
-    f(X, c=Color.BLUE, a=2, b=1.5)
-    compiled(lambda x: f(x, a=3, c=Color.BLUE))(X)
-    assert seen[0] == (1, 0.5, Color.RED)
-    assert seen[1] == (2, 1.5, Color.BLUE)
-    assert seen[-1] == (3, 0.5, Color.BLUE)
-    with pytest.raises(TypeError):
-        f(X, 1)
-
-
 @pytest.mark.parametrize("fake", [None, ["x"], lambda x, *_, **__: torch.empty_like(x)])
 def test_a_keyword_may_have_the_name_of_a_helpers_own_parameter(op_name, compiled, fake):
     def body(

@@ -150,17 +150,6 @@ def test_several_autotuned_kernels_stand_in_the_order_of_their_launches(traced):
     assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
 
 
-def test_each_launch_of_a_loop_is_a_node(traced):
-    def body(x: Tensor, n: int) -> Tensor:
-        for _ in range(n):
-            out = torch.empty_like(x)
-            double[(8,)](x, out, x.numel(), BLOCK=128)
-            x = out
-        return x
-
-    assert len(traced(body, x, 3)) == 3
-
-
 def test_outermost_heuristics_are_evaluated(launched):
     launch = launched(lambda x, out: guessed[blocks(x.numel())](x, out, x.numel()))
     assert launch.kernel is double

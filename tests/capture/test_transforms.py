@@ -61,14 +61,6 @@ def test_a_sequential_vmap_launches_once_per_slice(op_name):
     assert [launch.cloned for launch in launches(graph)] == [["out_ptr"]] * 3
 
 
-@pytest.fixture
-def nothing_left():
-    """A trace that fails inside a functorch transform leaves its state behind."""
-    yield
-    torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
-    torch._C._autograd._saved_tensors_hooks_enable()
-
-
 def test_func_grad_goes_back_through_an_op(op, op_name):
     outer = opforge.op(run_double, name=op_name(), backward=lambda ctx, grad: op(grad))
 
@@ -76,17 +68,6 @@ def test_func_grad_goes_back_through_an_op(op, op_name):
         return torch.func.grad(lambda x: outer(x).sum())(x)
 
     assert kernel_names(compiled_graph_of(function, torch.ones(30))) == ["double", "double"]
-
-
-@pytest.mark.xfail(
-    reason="torch's operator for a launch has no rule for functorch levels (KeyError: "
-    "TransformType.Grad), and a backward under torch.func.grad runs inside of one"
-)
-def test_func_grad_goes_back_through_a_bare_launch(differentiable, nothing_left):
-    def function(x):
-        return torch.func.grad(lambda x: differentiable(x).sum())(x)
-
-    assert kernel_names(compiled_graph_of(function, torch.ones(30))) == ["double", "biased"]
 
 
 def test_checkpointing_keeps_the_launches(differentiable):

@@ -256,18 +256,6 @@ def test_an_unused_output_has_a_zero_gradient_or_none(op_name, materialized):
     assert (seen[0].tolist() if materialized else seen[0]) == ([0.0] * 3 if materialized else None)
 
 
-def test_modes_without_grad_record_nothing(cube):
-    with torch.no_grad():
-        assert not cube(leaf(2)).requires_grad
-        with torch.enable_grad():
-            assert cube(leaf(2)).requires_grad
-    with torch.inference_mode():
-        x = torch.ones(2)
-        assert cube(x).is_inference()
-        assert not cube(leaf(2)).requires_grad
-    assert cube(x).tolist() == [1.0, 1.0]
-
-
 def test_grad_mode_is_as_it_was_after_a_body_that_raises(op_name):
     def boom(x: Tensor) -> Tensor:
         raise ValueError("mine")

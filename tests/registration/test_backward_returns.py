@@ -67,19 +67,6 @@ def affine_gradients(ctx, grad):
     return grad * weight * ctx.scale, grad * x * ctx.scale
 
 
-def test_gradients_of_a_record_compile(op_name):
-    def backward(ctx, grad):
-        grad_x, grad_weight = affine_gradients(ctx, grad)
-        return grad_x, {"weight": grad_weight}
-
-    affine = affine_with(op_name, backward)
-    compiled = torch.compile(affine, backend="aot_eager", fullgraph=True)
-    x, weight = torch.full((3,), 2.0, requires_grad=True), torch.full((3,), 5.0, requires_grad=True)
-    compiled(x, Weights(weight, scale=10.0)).sum().backward()
-    assert x.grad.tolist() == [50.0] * 3
-    assert weight.grad.tolist() == [20.0] * 3
-
-
 @pytest.mark.parametrize(
     "shape",
     [
