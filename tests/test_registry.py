@@ -4,7 +4,6 @@
 # ruff: noqa: UP045
 
 import copy
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -216,12 +215,6 @@ def test_a_module_that_holds_ops_can_be_copied():
     assert twin.weight is not model.weight
     assert torch.equal(twin(X), model(X))
     assert torch.equal(twin(X), X * 6)
-
-
-def test_a_flattened_callable_can_be_pickled():
-    loaded = pickle.loads(pickle.dumps(scaled))
-    assert loaded is scaled
-    assert torch.equal(loaded(X, Config(2.0)), X * 2)
 
 
 THREADS = 8

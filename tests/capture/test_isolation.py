@@ -238,26 +238,6 @@ def test_a_launch_outside_a_trace_is_unchanged(op_name, recorded):
     ]
 
 
-def test_a_wrapper_class_that_is_defined_after_a_trace_is_captured_too(op_name):
-    graph_of(opforge.op(launch_recorder, name=op_name(), kernels=[double]), x)
-
-    class Later(Recorder):
-        def run(self, *args, **kwargs):
-            self.calls.append(args)
-            return self.fn.run(*args, **kwargs)
-
-    later = Later(double)
-
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        later[(8,)](x, out, x.numel(), BLOCK=128)
-        return out
-
-    graph = graph_of(opforge.op(body, name=op_name(), kernels=[double]), x)
-    assert kernel_names(graph) == ["double"]
-    assert later.calls == []
-
-
 def wrapped_by(cls, name):
     wrapper = cls(double)
 

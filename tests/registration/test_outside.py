@@ -132,15 +132,6 @@ def test_a_flattened_op_takes_a_kernel_over_its_flat_arguments(op_name, options,
 
 
 @KINDS
-def test_a_kernel_from_outside_runs_when_compiled(op_name, options):
-    _, op = add_one(op_name, options)
-    compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
-    assert compiled(torch.zeros(1)).item() == 2.0
-    torch.library.register_kernel(op, "cpu", outside)
-    assert compiled(torch.zeros(1)).item() == 200.0
-
-
-@KINDS
 @pytest.mark.parametrize("calls", [0, 1])
 @SPELLINGS
 def test_a_vmap_rule_from_outside_is_used(op_name, options, calls, by_name):
@@ -232,25 +223,6 @@ def test_a_kernel_for_all_devices_from_outside_runs_where_it_would(
         compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
         assert compiled(torch.zeros(1)).item() == 2 * expected
     assert op(torch.zeros(1)).item() == 1.0
-
-
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-@CALLS
-def test_a_kernel_for_all_devices_from_outside_mutates(op_name, calls):
-    name = op_name()
-
-    @opforge.op(name, mutates_args=["x"])
-    def op(x: Tensor) -> None:
-        x.add_(1)
-
-    for _ in range(calls):
-        op(torch.zeros(1))
-    x = torch.zeros(1)
-    with implemented(name, lambda x: x.fill_(7) and None, COMPOSITE[0]):
-        op(x)
-    assert x.item() == 7.0
-    op(x)
-    assert x.item() == 8.0
 
 
 @KINDS
