@@ -1,12 +1,10 @@
 """A library of hand-made programs with its torch adapter, loaded on the stand-in driver."""
 
-import ctypes
 import dataclasses
 import functools
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import opforge
@@ -16,6 +14,7 @@ from opforge.native.ir.interface import SchemaArgument
 from opforge.registration.dependence import op_fingerprint
 from support.loading import demo_source
 from support.native import hand_made
+from support.native.hand_made_frameworks import execute
 from support.standin.driver import load_standin
 
 _TYPES = {"fp": "float", "bf": "float", "i1": "bool"}
@@ -148,18 +147,6 @@ def standin():
     found.execute = execute
     yield found
     found.reset()
-
-
-def execute(launched):
-    """The kernel of add, for fp32; others do nothing."""
-    if launched.function != "add_kernel":
-        return
-    count = launched.read(3, ctypes.c_int32)
-    x, y, out = (
-        np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
-        for address in (launched.read(i, ctypes.c_void_p) for i in range(3))
-    )
-    np.add(x, y, out=out)
 
 
 @pytest.fixture(params=["C++", "ctypes"])

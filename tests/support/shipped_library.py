@@ -6,7 +6,6 @@ import hashlib
 from opforge.native.artifacts.build_record import make
 from opforge.native.artifacts.publish import write_output
 from opforge.native.artifacts.toolchain import compile_adapter, compile_library
-from opforge.native.ir.interface import SchemaArgument
 from support.native import hand_made
 from support.standin.library import write
 
@@ -17,13 +16,10 @@ def library(name=NAME):
     """`demo::add`, and `demo::plus`, which is the same with gradients."""
     whole = hand_made.every_op()
     (op,) = (op for op in whole.ops if op.name == "add")
-    tensors = tuple(SchemaArgument(tensor, "Tensor") for tensor in "xy")
-    schema = "demo::add(Tensor x, Tensor y) -> Tensor"
-    op = dataclasses.replace(op, schema=schema, arguments=tensors, returns=("Tensor",))
     # They are not derivatives, so that it shows if others are called.
     formula = (("grad", 0), ("call", "demo::add", ("grad", 0), ("input", 0)))
     plus = dataclasses.replace(
-        op, name="plus", torch_name="demo::plus", schema=schema.replace("add", "plus"),
+        op, name="plus", torch_name="demo::plus", schema=op.schema.replace("add", "plus"),
         formula=formula,
     )  # fmt: skip
     return dataclasses.replace(whole, name=name, ops=(op, plus))

@@ -1,6 +1,5 @@
 """`native.open`: operators of a built library in Python, on the stand-in driver."""
 
-import ctypes
 import dataclasses
 import shutil
 
@@ -13,6 +12,7 @@ from opforge.errors import BadOption, NativeCallFailed, NotALibrary, WrongArgume
 from opforge.native.ir.interface import SchemaArgument
 from opforge.native.library import ctypes_ops
 from support.native import hand_made
+from support.native.hand_made_frameworks import execute
 
 SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
 
@@ -27,18 +27,6 @@ def built(make_own, standin):
 def demo(built, standin):
     standin.execute = execute
     return native.open(built, host_memory=True)
-
-
-def execute(launched):
-    """The kernel of add, for fp32."""
-    if launched.function != "add_kernel":
-        return
-    count = launched.read(3, ctypes.c_int32)
-    x, y, out = (
-        np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
-        for address in (launched.read(i, ctypes.c_void_p) for i in range(3))
-    )
-    np.add(x, y, out=out)
 
 
 def test_torch_tensors_are_accepted_and_returned(demo):

@@ -102,28 +102,37 @@ def out_like(dtype, shape):
     return Output(dtype, tuple(shape), compact(shape))
 
 
+def pointers(dtype, *buffers):
+    return tuple(Pointer(f"{buffer}_ptr", buffer, 0, dtype) for buffer in buffers)
+
+
+def tensors(dtype, shape, *names):
+    return tuple(TensorCase(name, True, dtype, shape) for name in names)
+
+
+def launch(name, arguments, types, grid=(1, 1, 1), *, place="kernels.py:1", location=""):
+    """Of `NAME_kernel`, which has one variant."""
+    variants = (Variant(name, types),)
+    return Launch(f"{name}_kernel", place, grid, tuple(arguments), variants, (), location)
+
+
 def add() -> tuple[Op, list[Kernel]]:
     """out = x + y, of two types and ranks 1 and 2, with an empty path and i64 twins."""
     cases, kernels = [], {}
     for dtype in ("fp16", "fp32"):
-        pointers = (f"*{dtype}",) * 3
+        types = (f"*{dtype}",) * 3
         for kind, width in (("aligned", "i32"), ("plain", "i32"), ("wide", "i64")):
             key = f"add_{dtype}_{kind}"
-            kernels[key] = kernel(key, "add_kernel", (*pointers, width))
+            kernels[key] = kernel(key, "add_kernel", (*types, width))
         for rank in (1, 2):
             shape = tuple(Var(n) for n in "mn"[:rank])
             numel = times(*shape)
             variants = (
-                Variant(f"add_{dtype}_aligned", (*pointers, "i32"), (0, 1, 2), (3,)),
-                Variant(f"add_{dtype}_plain", (*pointers, "i32")),
-                Variant(f"add_{dtype}_wide", (*pointers, "i64")),
+                Variant(f"add_{dtype}_aligned", (*types, "i32"), (0, 1, 2), (3,)),
+                Variant(f"add_{dtype}_plain", (*types, "i32")),
+                Variant(f"add_{dtype}_wide", (*types, "i64")),
             )
-            arguments = (
-                Pointer("x_ptr", "x", 0, dtype),
-                Pointer("y_ptr", "y", 0, dtype),
-                Pointer("out_ptr", "out", 0, dtype),
-                ScalarValue("n", numel),
-            )
+            arguments = (*pointers(dtype, "x", "y", "out"), ScalarValue("n", numel))
             launch = Launch(
                 "add_kernel", "kernels.py:10", (blocks(numel), 1, 1), arguments, variants,
                 (("BLOCK", "128"),), "ops.py:13",
@@ -133,8 +142,7 @@ def add() -> tuple[Op, list[Kernel]]:
                 Path((Guard(Expr("==", (numel, 0)), "ops.py:12"),), output),
                 Path((Guard(Expr("!=", (numel, 0)), "ops.py:12"),), output, (launch,)),
             )
-            tensors = (TensorCase("x", True, dtype, shape), TensorCase("y", True, dtype, shape))
-            cases.append(Case(tensors, paths=paths))
+            cases.append(Case(tensors(dtype, shape, "x", "y"), paths=paths))
     op = Op(
         "add", "demo::add", "ops.py:10", (TensorParam("x"), TensorParam("y")), ("out",),
         tuple(cases), "The sum of two tensors.", "0123", "demo::add(Tensor x, Tensor y) -> Tensor",
@@ -147,19 +155,17 @@ def matmul() -> tuple[Op, list[Kernel]]:
     """out = a @ b of any strides; a stride of 1 is compiled in where it is one."""
     m, n, k = Var("m"), Var("n"), Var("k")
     strides = tuple(Var(f"{t}.stride[{d}]") for t in "ab" for d in (0, 1))
-    pointers = ("*fp32",) * 3
-    plain = (*pointers, "i32", "i32", "i32", "i32", "i32", "i32", "i32")
-    ones = (*pointers, "i32", "i32", "i32", "i32", ONE, "i32", ONE)
-    wide = (*pointers, *("i64",) * 7)
+    types = ("*fp32",) * 3
+    plain = (*types, "i32", "i32", "i32", "i32", "i32", "i32", "i32")
+    ones = (*types, "i32", "i32", "i32", "i32", ONE, "i32", ONE)
+    wide = (*types, *("i64",) * 7)
     kernels = [
         kernel("matmul_ones", "matmul_kernel", tuple(t for t in ones if t != ONE)),
         kernel("matmul_plain", "matmul_kernel", plain),
         kernel("matmul_wide", "matmul_kernel", wide),
     ]
     arguments = (
-        Pointer("a_ptr", "a", 0, "fp32"),
-        Pointer("b_ptr", "b", 0, "fp32"),
-        Pointer("out_ptr", "out", 0, "fp32"),
+        *pointers("fp32", "a", "b", "out"),
         *(ScalarValue(str(v), v) for v in (m, n, k)),
         *(ScalarValue(s.name.replace(".", "_"), s) for s in strides),
     )
@@ -171,13 +177,13 @@ def matmul() -> tuple[Op, list[Kernel]]:
     launch = Launch(
         "matmul_kernel", "kernels.py:30", (blocks(m, 16), blocks(n, 16), 1), arguments, variants
     )
-    tensors = (
+    given = (
         TensorCase("a", True, "fp32", (m, k), strides[:2]),
         TensorCase("b", True, "fp32", (k, n), strides[2:]),
     )
     path = Path((), (out_like("fp32", (m, n)),), (launch,))
     params = (TensorParam("a"), TensorParam("b"))
-    case = Case(tensors, (), (Bound("k", 1, 4096),), (path,))
+    case = Case(given, (), (Bound("k", 1, 4096),), (path,))
     return Op("matmul", "demo::matmul", "ops.py:40", params, ("out",), (case,)), kernels
 
 
@@ -203,7 +209,7 @@ def everything() -> tuple[Op, list[Kernel]]:
     cases = []
     for biased in (True, False):
         for mode in (0, 1):
-            tensors = (
+            given = (
                 TensorCase("x", True, "fp32", (rows, hidden)),
                 TensorCase("bias", True, "fp32", (hidden,))
                 if biased
@@ -253,7 +259,7 @@ def everything() -> tuple[Op, list[Kernel]]:
                 ),
             )
             bounds = (Bound("rows", 1), Bound("s_i32", -5, 5), Bound("s_u8", values=(0, 3, 200)))
-            cases.append(Case(tensors, (("mode", mode),), bounds, paths))
+            cases.append(Case(given, (("mode", mode),), bounds, paths))
     op = Op("everything", "demo::everything", "ops.py:50", params, ("out", "stats"), tuple(cases))
     return op, kernels
 
@@ -274,29 +280,15 @@ def special() -> tuple[Op, list[Kernel]]:
     kernels.append(kernel("special_late", "late_kernel", ("*fp32",), archs=sm(90)))
     labels = (*images, "late")
     n = Var("n")
-    cases = tuple(
-        Case(
-            (TensorCase("x", True, "fp32", (n,)),),
-            (("what", i),),
-            (),
-            (
-                Path(
-                    (),
-                    (),
-                    (
-                        Launch(
-                            f"{label}_kernel",
-                            "kernels.py:70",
-                            (n, 3, 2),
-                            (Pointer("x_ptr", "x", 0, "fp32"),),
-                            (Variant(f"special_{label}", ("*fp32",)),),
-                        ),
-                    ),
-                ),
-            ),
-        )
-        for i, label in enumerate(labels)
-    )
+
+    def case(number, label):
+        variants = (Variant(f"special_{label}", ("*fp32",)),)
+        arguments = pointers("fp32", "x")
+        launch = Launch(f"{label}_kernel", "kernels.py:70", (n, 3, 2), arguments, variants)
+        paths = (Path((), steps=(launch,)),)
+        return Case(tensors("fp32", (n,), "x"), (("what", number),), paths=paths)
+
+    cases = tuple(case(number, label) for number, label in enumerate(labels))
     values = tuple(repr(label) for label in labels)
     params = (
         TensorParam("x", written=True),
@@ -308,19 +300,13 @@ def special() -> tuple[Op, list[Kernel]]:
 def overlapping() -> tuple[Op, list[Kernel]]:
     """Two declarations of the same types: one of fixed size, one of small sizes with a guard."""
     n = Var("n")
-    pointers = ("*i8", "*i8")
-    kernels = [kernel("fixed", "fixed_kernel", pointers), kernel("small", "small_kernel", pointers)]
+    types = ("*i8", "*i8")
+    kernels = [kernel(name, f"{name}_kernel", types) for name in ("fixed", "small")]
 
-    def case(size, kernel_name, guards, bounds=()):
-        launch = Launch(
-            f"{kernel_name}_kernel",
-            "kernels.py:80",
-            (size, 1, 1),
-            (Pointer("x_ptr", "x", 0, "i8"), Pointer("out_ptr", "out", 0, "i8")),
-            (Variant(kernel_name, pointers),),
-        )
-        path = Path(guards, (out_like("i8", (size,)),), (launch,))
-        return Case((TensorCase("x", True, "i8", (size,)),), (), bounds, (path,))
+    def case(size, name, guards, bounds=()):
+        step = launch(name, pointers("i8", "x", "out"), types, (size, 1, 1), place="kernels.py:80")
+        path = Path(guards, (out_like("i8", (size,)),), (step,))
+        return Case(tensors("i8", (size,), "x"), (), bounds, (path,))
 
     even = Guard(Expr("==", (Expr("%", (n, 2)), 0)), "ops.py:81")
     cases = (case(77, "fixed", ()), case(n, "small", (even,), (Bound("n", 1, 64),)))
@@ -335,30 +321,28 @@ def copying() -> tuple[Op, list[Kernel]]:
     """
     m, n = Var("m"), Var("n")
     strides = (Var("x.stride[0]"), Var("x.stride[1]"))
-    pointers = ("*fp32", "*fp32")
+    types = ("*fp32", "*fp32")
     kernels = [
-        kernel("flat", "flat_kernel", (*pointers, "i32")),
-        kernel("strided", "strided_kernel", (*pointers, "i32", "i32")),
+        kernel("flat", "flat_kernel", (*types, "i32")),
+        kernel("strided", "strided_kernel", (*types, "i32", "i32")),
     ]
-    ends = Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32")
     numel = times(m, n)
 
-    def launch(name, *values):
-        types = (*pointers, *("i32" for _ in values))
-        arguments = (*ends, *(ScalarValue(str(v), v) for v in values))
-        variants = (Variant(name, types),)
-        return Launch(f"{name}_kernel", "kernels.py:90", (1, 1, 1), arguments, variants)
+    def step(name, *values):
+        numbers = (ScalarValue(str(v), v) for v in values)
+        arguments = (*pointers("fp32", "x", "out"), *numbers)
+        return launch(name, arguments, (*types, *("i32" for _ in values)), place="kernels.py:90")
 
     even = Guard(Expr("==", (Expr("%", (n, 2)), 0)), "ops.py:91")
     flat = Case(
-        (TensorCase("x", True, "fp32", (m, n)),),
-        paths=(Path((even,), (out_like("fp32", (m, n)),), (launch("flat", numel),)),),
+        tensors("fp32", (m, n), "x"),
+        paths=(Path((even,), (out_like("fp32", (m, n)),), (step("flat", numel),)),),
     )
     columns = Output("fp32", (m, n), (1, m))
     strided = Case(
         (TensorCase("x", True, "fp32", (m, n), strides),),
         bounds=(Bound("m", 1, 64),),
-        paths=(Path((), (columns,), (launch("strided", *strides),)),),
+        paths=(Path((), (columns,), (step("strided", *strides),)),),
         implementation=1,
     )
     served = (

@@ -52,7 +52,7 @@ def blend():
             like = hand_made.out_like("fp32", (n,))
             path = Path((), (like, like if mode == 0 else None), (launch,))
             bias = TensorCase("bias", True, "fp32", (n,)) if biased else TensorCase("bias", False)
-            tensors = (TensorCase("x", True, "fp32", (n,)), bias)
+            tensors = (*hand_made.tensors("fp32", (n,), "x"), bias)
             cases.append(Case(tensors, (("mode", mode),), (), (path,)))
     params = (
         TensorParam("x"),
@@ -82,9 +82,8 @@ def blend_backward():
     n = Var("n")
     types = (*("*fp32",) * 4, "i32", "fp32")
     kernels = [hand_made.kernel("blend_backward", "blend_backward", types)]
-    places = (("grad", "grad"), ("x", "x"), ("grad_x", "grad_x"), ("grad_bias", "grad_bias"))
     arguments = (
-        *(Pointer(f"{name}_ptr", buffer, 0, "fp32") for name, buffer in places),
+        *hand_made.pointers("fp32", "grad", "x", "grad_x", "grad_bias"),
         ScalarValue("n", n),
         ScalarValue("alpha", Var("alpha", is_float=True)),
     )
@@ -93,7 +92,7 @@ def blend_backward():
         (Variant("blend_backward", types),),
     )  # fmt: skip
     like = hand_made.out_like("fp32", (n,))
-    tensors = tuple(TensorCase(name, True, "fp32", (n,)) for name in ("grad", "x"))
+    tensors = hand_made.tensors("fp32", (n,), "grad", "x")
     params = (TensorParam("grad"), TensorParam("x"), ScalarParam("alpha", "fp32"))
     schema = (
         SchemaArgument("grad", "Tensor"),
@@ -123,16 +122,15 @@ def by_vendor(name, amd):
     n = Var("n")
     types = ("*fp32", "*fp32")
     kernels = [hand_made.kernel(name, f"{name}_kernel", types)]
-    arguments = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
-    variants = (Variant(name, types),)
-    launch = Launch(f"{name}_kernel", "kernels.py:120", (1, 1, 1), arguments, variants)
+    arguments = hand_made.pointers("fp32", "x", "out")
+    launch = hand_made.launch(name, arguments, types, place="kernels.py:120")
     paths = tuple(
         Path((is_of(vendor),), (hand_made.out_like("fp32", (size,)),), (launch,))
         for vendor, size in enumerate((n, amd))
     )
     op = Op(
         name, f"demo::{name}", "ops.py:120", (TensorParam("x"),), ("out",),
-        (Case((TensorCase("x", True, "fp32", (n,)),), paths=paths),),
+        (Case(hand_made.tensors("fp32", (n,), "x"), paths=paths),),
         schema=f"demo::{name}(Tensor x) -> Tensor", arguments=(SchemaArgument("x", "Tensor"),),
         returns=("Tensor",),
     )  # fmt: skip

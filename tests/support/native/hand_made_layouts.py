@@ -12,14 +12,16 @@ from support.native.hand_made import (
     Op,
     Output,
     Path,
-    Pointer,
     ScalarParam,
     ScalarValue,
     TensorCase,
     TensorParam,
     Var,
     Variant,
+    launch,
     make,
+    pointers,
+    tensors,
 )
 
 M, N = Var("m"), Var("n")
@@ -37,21 +39,19 @@ def blend() -> tuple[Op, list[Kernel]]:
             kernels[key] = hand_made.kernel(key, "blend_kernel", types)
             strides = {n: tuple(Var(f"{n}.stride[{d}]") for d in range(rank)) for n in names}
             present = names[:count]
-            arguments = [Pointer(f"{n}_ptr", n, 0, "fp32") for n in (*present, "out")]
-            arguments += [
-                ScalarValue(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n])
-            ]
-            launch = Launch(
-                "blend_kernel", "kernels.py:1", (1, 1, 1), tuple(arguments), (Variant(key, types),)
+            numbers = (ScalarValue(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n]))
+            arguments = (*pointers("fp32", *present, "out"), *numbers)
+            step = Launch(
+                "blend_kernel", "kernels.py:1", (1, 1, 1), arguments, (Variant(key, types),)
             )
-            tensors = tuple(
+            given = tuple(
                 TensorCase(n, True, "fp32", shape, strides[n])
                 if n in present
                 else TensorCase(n, present=False)
                 for n in names
             )
-            paths = (Path((), (hand_made.out_like("fp32", shape),), (launch,)),)
-            cases.append(Case(tensors, paths=paths))
+            paths = (Path((), (hand_made.out_like("fp32", shape),), (step,)),)
+            cases.append(Case(given, paths=paths))
     params = tuple(TensorParam(n, optional=n == "z", broadcast=True, group=1) for n in names)
     op = Op("blend", "demo::blend", "ops.py:1", params, ("out",), tuple(cases))
     return op, list(kernels.values())
@@ -62,21 +62,18 @@ def add_to() -> tuple[Op, list[Kernel]]:
     m, n = Var("s[0]"), Var("s[1]")
     types = ("*fp32", "*fp32", "i64", "i64")
     steps = (Var("x.stride[0]"), Var("x.stride[1]"))
-    tensors = (
+    given = (
         TensorCase("state", True, "fp32", (m, n)),
         TensorCase("x", True, "fp32", (m, n), steps),
     )
-    launch = Launch(
-        "add_to_kernel", "kernels.py:9", (1, 1, 1),
-        (Pointer("state_ptr", "state", 0, "fp32"), Pointer("x_ptr", "x", 0, "fp32"),
-         ScalarValue("row", steps[0]), ScalarValue("col", steps[1])),
-        (Variant("add_to", types),),
-    )  # fmt: skip
+    numbers = (ScalarValue("row", steps[0]), ScalarValue("col", steps[1]))
+    arguments = (*pointers("fp32", "state", "x"), *numbers)
+    step = launch("add_to", arguments, types, place="kernels.py:9")
     params = (
         TensorParam("state", written=True, group=1),
         TensorParam("x", broadcast=True, group=1),
     )
-    case = Case(tensors, paths=(Path((), (), (launch,)),))
+    case = Case(given, paths=(Path((), (), (step,)),))
     op = Op("add_to", "demo::add_to", "ops.py:9", params, (), (case,))
     return op, [hand_made.kernel("add_to", "add_to_kernel", types)]
 
@@ -88,19 +85,15 @@ def turned() -> tuple[Op, list[Kernel]]:
     """
     types = {"dense": ("*fp32", "*fp32", "i64"), "any": ("*fp32", "*fp32", "i64", "i64")}
     kernels = [hand_made.kernel(key, f"{key}_kernel", each) for key, each in types.items()]
-    pointers = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
     numbers = [ScalarValue(f"stride{d}", stride) for d, stride in enumerate(STRIDES)]
     made = (Output("fp32", (N, M), (1, N), strided=True),)
 
     def path(condition, key, given):
-        launch = Launch(
-            f"{key}_kernel", "kernels.py:1", (1, 1, 1), (*pointers, *given),
-            (Variant(key, types[key]),),
-        )  # fmt: skip
-        return Path((Guard(Expr(condition, (STRIDES[1], 1)), "ops.py:3"),), made, (launch,))
+        step = launch(key, (*pointers("fp32", "x", "out"), *given), types[key])
+        return Path((Guard(Expr(condition, (STRIDES[1], 1)), "ops.py:3"),), made, (step,))
 
     case = Case(
-        (TensorCase("x", True, "fp32", (M, N)),),
+        tensors("fp32", (M, N), "x"),
         returns=(TensorCase("out", True, "fp32", (N, M), STRIDES),),
         paths=(path("==", "dense", numbers[:1]), path("!=", "any", numbers)),
     )
@@ -114,12 +107,12 @@ def either() -> tuple[Op, list[Kernel]]:
     (case,) = op.cases
     said = TensorCase("out", True, "fp32", (N, M))
     made = (Output("fp32", (N, M), (M, 1)),)
-    launch = Launch(
+    step = Launch(
         "dense_kernel", "kernels.py:1", (1, 1, 1),
         (*case.paths[0].steps[0].arguments[:2], ScalarValue("stride0", M)),
         case.paths[0].steps[0].variants,
     )  # fmt: skip
-    first = Case(case.tensors, returns=(said,), paths=(Path((), made, (launch,)),))
+    first = Case(case.tensors, returns=(said,), paths=(Path((), made, (step,)),))
     return Op("either", "demo::either", "ops.py:1", op.params, ("out",), (first, case)), kernels
 
 
@@ -127,13 +120,11 @@ def cube() -> tuple[Op, list[Kernel]]:
     """out [2, 3, 4] of x [2, 3, 4], by a kernel that gets no strides."""
     shape = (2, 3, 4)
     strides = tuple(Var(f"out.stride[{d}]") for d in range(3))
-    pointers = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
-    variant = Variant("cube", ("*fp32", "*fp32"))
-    launch = Launch("cube_kernel", "kernels.py:1", (1, 1, 1), pointers, (variant,))
+    step = launch("cube", pointers("fp32", "x", "out"), ("*fp32", "*fp32"))
     case = Case(
-        (TensorCase("x", True, "fp32", shape),),
+        tensors("fp32", shape, "x"),
         returns=(TensorCase("out", True, "fp32", shape, strides),),
-        paths=(Path((), (Output("fp32", shape, (12, 4, 1), strided=True),), (launch,)),),
+        paths=(Path((), (Output("fp32", shape, (12, 4, 1), strided=True),), (step,)),),
     )
     op = Op("cube", "demo::cube", "ops.py:1", (TensorParam("x"),), ("out",), (case,))
     return op, [hand_made.kernel("cube", "cube_kernel", ("*fp32", "*fp32"))]
@@ -143,15 +134,11 @@ def rotate() -> tuple[Op, list[Kernel]]:
     """q and k [m, n] are both written, and may be slices of one buffer."""
     strides = {name: tuple(Var(f"{name}.stride[{d}]") for d in (0, 1)) for name in "qk"}
     types = ("*fp32", "*fp32", *("i64",) * 4)
-    launch = Launch(
-        "rotate_kernel", "kernels.py:5", (1, 1, 1),
-        (*(Pointer(f"{name}_ptr", name, 0, "fp32") for name in "qk"),
-         *(ScalarValue(v.name, v) for name in "qk" for v in strides[name])),
-        (Variant("rotate", types),),
-    )  # fmt: skip
-    tensors = tuple(TensorCase(name, True, "fp32", (M, N), strides[name]) for name in "qk")
+    numbers = (ScalarValue(v.name, v) for name in "qk" for v in strides[name])
+    step = launch("rotate", (*pointers("fp32", "q", "k"), *numbers), types, place="kernels.py:5")
+    given = tuple(TensorCase(name, True, "fp32", (M, N), strides[name]) for name in "qk")
     params = tuple(TensorParam(name, written=True) for name in "qk")
-    case = Case(tensors, paths=(Path((), (), (launch,)),))
+    case = Case(given, paths=(Path((), (), (step,)),))
     op = Op("rotate", "demo::rotate", "ops.py:1", params, (), (case,))
     return op, [hand_made.kernel("rotate", "rotate_kernel", types)]
 
@@ -167,12 +154,11 @@ def window() -> tuple[Op, list[Kernel]]:
     rows = make("//", make("+", n, make("*", take, -1)), shift)
     size = make("*", rows, w)
     types = ("*i8",) * 5 + ("i64", "i64", "u64", "i64")
-    pointers = [Pointer(f"{name}_ptr", name, 0, "i8") for name in ("x", "y", "ones", "tail", "out")]
     numbers = [ScalarValue(str(v), v) for v in (s, w, take, shift)]
-    launch = Launch(
-        "window_kernel", "kernels.py:7", (rows, 1, 1), (*pointers, *numbers),
-        (Variant("window", types),), (), "ops.py:8",
-    )  # fmt: skip
+    arguments = (*pointers("i8", "x", "y", "ones", "tail", "out"), *numbers)
+    step = launch(
+        "window", arguments, types, (rows, 1, 1), place="kernels.py:7", location="ops.py:8"
+    )
     steps = (
         Allocate("ones", size),
         Fill("ones", 0, size, 1, 0x5A),
@@ -180,7 +166,7 @@ def window() -> tuple[Op, list[Kernel]]:
         Fill("tail", 0, 8, 2, 0x1234),
         Fill("tail", 16, 2, 4, 0x1234_5678),
         Fill("tail", 24, 1, 8, 0x0BAD_CAFE_0BAD_CAFE),
-        launch,
+        step,
     )
     product = make("*", take, shift)
     made = (Output("i8", (rows, w), (w, 1)),)
@@ -189,9 +175,9 @@ def window() -> tuple[Op, list[Kernel]]:
         Path((small, Guard(Expr("<", (0, shift)), "ops.py:6")), made, steps),
         Path((small, Guard(Expr("<=", (shift, 0)), "ops.py:6")), refused="it goes backwards"),
     )
-    tensors = tuple(TensorCase(name, True, "i8", (n, w), (s, 1)) for name in "xy")
+    given = tuple(TensorCase(name, True, "i8", (n, w), (s, 1)) for name in "xy")
     params = (
         TensorParam("x"), TensorParam("y"), ScalarParam("take", "u64"), ScalarParam("shift", "i64"),
     )  # fmt: skip
-    op = Op("window", "demo::window", "ops.py:1", params, ("out",), (Case(tensors, paths=paths),))
+    op = Op("window", "demo::window", "ops.py:1", params, ("out",), (Case(given, paths=paths),))
     return op, [hand_made.kernel("window", "window_kernel", types)]
