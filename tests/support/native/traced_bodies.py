@@ -1,6 +1,5 @@
 """Host functions as people write them, one per habit, with their declarations."""
 
-import functools
 import math
 from typing import Any
 
@@ -11,17 +10,13 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from support.archs import SM_90, sm
 from support.native.traced_kernels import (
     annotated,
     block,
-    fixed,
-    guided,
     indexed,
     rows,
     strided,
     take,
-    tuned,
     tuned_and_guided,
     unspecialized,
     wrapped,
@@ -32,11 +27,11 @@ T = native.tensor
 TABLE: dict[str, Body] = {}
 
 
-def body(mutates=(), archs=(SM_90,), eager=None, gaps=None, **specs):
+def body(mutates=(), eager=None, **specs):
     """Put a function into the table."""
 
     def put(fn):
-        TABLE[fn.__name__] = Body(fn, specs, tuple(mutates), archs, eager, gaps)
+        TABLE[fn.__name__] = Body(fn, specs, tuple(mutates), eager=eager)
         return fn
 
     return put
@@ -53,44 +48,12 @@ def grid_lambda(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("m n", dtype="fp32"))
-def grid_of_three(x: Tensor) -> Tensor:
-    m, n = x.shape
-    out = x.new_empty((n, m))
-    block[(triton.cdiv(m, 16), triton.cdiv(n, 32), 2)](x, out, m * n, 64, num_warps=8)
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
-def grid_per_config(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    tuned[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]), 1)](x, out, x.numel())
-    return out
-
-
 @body(x=T("m n", dtype="fp32"), dims={"n": (1, 5000)})
 def bucketed(x: Tensor) -> Tensor:
     m, n = x.shape
     out = torch.empty_like(x)
     size = triton.next_power_of_2(n)
     rows[(m,)](x, out, x.stride(0), out.stride(0), n, size, num_warps=4 if size < 2048 else 8)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"))
-def bucketed_below(x: Tensor) -> Tensor:
-    m, n = x.shape
-    out = torch.empty_like(x)
-    size = min(triton.next_power_of_2(n), 1024)
-    rows[(m, triton.cdiv(n, size) if size else 0)](x, out, n, n, n, BLOCK=max(size, 16))
-    return out
-
-
-@body(x=T("m n", dtype="fp32"))
-def bucketed_after_min(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    size = triton.next_power_of_2(min(x.shape[1], 1024))
-    rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=size)
     return out
 
 
@@ -134,62 +97,6 @@ def asks_sizes(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("m n", dtype="fp32"), y=T("k n", dtype="fp32"))
-def asks_equal_shapes(x: Tensor, y: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    if x.shape == y.shape:
-        take[(1,)](x, out, y, A=1)
-    else:
-        take[(2,)](x, out, y, x.shape[0] - y.shape[0], A=2)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"), y=T("k n", dtype="fp32"))
-def asks_for_multiples(x: Tensor, y: Tensor) -> Tensor:
-    m, k = x.shape[0], y.shape[0]
-    out = torch.empty_like(x)
-    if m == 2 * k:
-        take[(1,)](x, out, A=2)
-    elif m % 48 == 0:
-        take[(1,)](x, out, A=48)
-    elif m * k > 100000 and k < 7:
-        take[(1,)](x, out, A=7)
-    elif m == k * k + 3:
-        take[(1,)](x, out, A=3)
-    elif (m + k) // 64 == 5:
-        take[(1,)](x, out, A=5)
-    else:
-        take[(1,)](x, out, m, k)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"))
-def asks_remainders(x: Tensor) -> Tensor:
-    m, n = x.shape
-    out = torch.empty_like(x)
-    even = (m % 16 == 0) + 2 * (n % 24 == 5)
-    take[(m, n)](x, out, m % 7, n // 5, A=even)
-    return out
-
-
-@body(x=T("m n", dtype="fp32", layout="strided"))
-def asks_contiguity(x: Tensor) -> Tensor:
-    out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
-    if x.is_contiguous():
-        block[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
-    else:
-        strided[(x.shape[0],)](x, out, *x.stride(), *out.stride(), *x.shape, BLOCK=256)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"))
-def makes_contiguous(x: Tensor) -> Tensor:
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    block[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
-    return out
-
-
 @body(x=T("m n", dtype="fp32"), w=T("k", dtype="fp32"))
 def asserts(x: Tensor, w: Tensor) -> Tensor:
     assert x.shape[1] == w.shape[0], "x and w do not fit"
@@ -197,15 +104,6 @@ def asserts(x: Tensor, w: Tensor) -> Tensor:
         raise ValueError(f"too many rows: {x.shape[0]}")
     out = torch.empty_like(x)
     take[(x.shape[0],)](x, out, w)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"))
-def chained_comparisons(x: Tensor) -> Tensor:
-    m, n = x.shape
-    out = torch.empty_like(x)
-    wide = 64 < n <= 256 or (m >= 3 and not n > 9)
-    take[(1,)](x, out, A=wide, B=n == m)
     return out
 
 
@@ -220,24 +118,6 @@ def loops_over_a_size(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("n", dtype="fp32"))
-def loops_over_a_list(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    for kernel, size in [(block, 32), (block, 64), (tuned.fn, 128)]:
-        kernel[(x.shape[0],)](x, out, x.shape[0], BLOCK=size)
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
-def loops_while(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    size = 16
-    while size < x.shape[0] and size < 256:
-        size *= 2
-    block[(1,)](x, out, x.shape[0], BLOCK=size)
-    return out
-
-
 @body(x=T("m n", dtype="fp32"), causal=native.choice(False, True), kind=native.choice("a", "b"))
 def launches_in_branches(x: Tensor, causal: bool, kind: str) -> tuple[Tensor, Tensor]:
     m, n = x.shape
@@ -247,15 +127,6 @@ def launches_in_branches(x: Tensor, causal: bool, kind: str) -> tuple[Tensor, Te
         if causal:
             take[(n,)](out, sums, m)
     return out, sums
-
-
-@body(x=T("m n", dtype="fp32"))
-def returns_early(x: Tensor) -> Tensor:
-    out = torch.zeros_like(x)
-    if x.numel() == 0:
-        return out
-    block[(x.shape[0],)](x, out, x.numel(), BLOCK=32)
-    return out
 
 
 # Arguments of launches.
@@ -273,14 +144,6 @@ def options_in_a_dict(x: Tensor) -> Tensor:
 
 
 @body(x=T("n", dtype="fp32"))
-def launches_in_two_steps(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    launcher = block[(x.shape[0], 1, 1)]
-    launcher(x, out, x.shape[0], BLOCK=64)
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
 def runs_directly(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     block.run(x, out, x.shape[0], BLOCK=64, grid=(x.shape[0],), warmup=False)
@@ -292,21 +155,6 @@ def through_wrappers(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     wrapped[lambda meta: (triton.cdiv(x.shape[0], meta["BM"]),)](x, out, x.shape[0])
     indexed[(3,)](x, out, 3, BLOCK=64)
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
-def wrapped_by_torch(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    torch.library.wrap_triton(block)[(x.shape[0],)](x, out, x.shape[0], BLOCK=64)
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
-def guided_by_sizes(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    guided[(triton.cdiv(x.shape[0], 64),)](x, out, x.shape[0], BLOCK=64)
-    fixed[(1,)](x, out, x.shape[0])
     return out
 
 
@@ -389,23 +237,9 @@ def workspace(x: Tensor) -> Tensor:
     return out
 
 
-@body(mutates=["x"], x=T("m n", dtype="fp16"))
-def in_place(x: Tensor) -> None:
-    block[(x.shape[0],)](x, x, x.numel(), BLOCK=64)
-
-
 @body(mutates=["out"], x=T("m n", dtype="fp16"), out=T("m n", dtype="fp32", layout="strided"))
 def out_parameter(x: Tensor, out: Tensor) -> None:
     strided[(x.shape[0],)](x, out, *x.stride(), *out.stride(), *x.shape, BLOCK=16)
-
-
-@body(x=T("m n", dtype="fp16"), stats=native.choice(False, True))
-def optional_outputs(x: Tensor, stats: bool) -> tuple[Tensor, Tensor | None, Tensor]:
-    out = torch.empty_like(x)
-    sums = x.new_empty(x.shape[0]) if stats else None
-    ids = torch.empty(x.shape[:1], dtype=torch.int64, device=x.device)
-    take[(x.shape[0],)](x, out, sums, ids)
-    return out, sums, ids
 
 
 @body(x=T("m n", dtype="fp16"), dims={"n": (2, None)})
@@ -418,41 +252,11 @@ def views(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("b s h d", dtype="fp16"), dims={"h": (1, None), "d": (1, None)})
-def reshapes(x: Tensor) -> Tensor:
-    b, s, h, d = x.shape
-    flat = x.view(b * s, h * d)
-    out = torch.empty_like(flat)
-    heads = flat.view(-1, h, d).transpose(0, 1)
-    take[(flat.shape[0], h)](heads, out, heads.stride(0), heads.stride(1), heads.shape[1])
-    return out.view(b, s, h, d)
-
-
 @body(x=T("b s h", dtype="fp16", layout="strided"))
 def reshapes_strided(x: Tensor) -> Tensor:
     out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
     flat = x.view(-1, x.shape[-1]) if x.numel() else x
     take[(x.shape[0],)](flat, out, flat.stride(0), x.stride(2))
-    return out
-
-
-@body(x=T("m n", dtype="fp16", layout="strided"))
-def empty_like_strided(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    strided[(x.shape[0],)](x, out, *x.stride(), *out.stride(), *x.shape, BLOCK=16)
-    return out
-
-
-@body(x=T("m k", dtype="fp16"), w=T("k n", dtype="fp16"))
-def split_k(x: Tensor, w: Tensor) -> Tensor:
-    m, k = x.shape
-    n = w.shape[1]
-    parts = 4 if k >= 4096 and m * n < 65536 else 1
-    out = x.new_empty((m, n))
-    buffer = out if parts == 1 else x.new_empty((parts, m, n), dtype=torch.float32)
-    take[(triton.cdiv(m, 64) * triton.cdiv(n, 64), parts)](x, w, buffer, k // parts, A=parts)
-    if parts > 1:
-        take[(triton.cdiv(m * n, 1024),)](buffer, out, m * n)
     return out
 
 
@@ -470,36 +274,6 @@ def arithmetic(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("...", dtype="fp16", ranks=(2, 3)))
-def shapes_as_tuples(x: Tensor) -> Tensor:
-    n = x.shape[-1]
-    shape = x.shape[:-1] + (n * 2,)  # noqa: RUF005  # this is how it is written
-    out = torch.empty(shape, device=x.device, dtype=x.dtype)
-    take[(max(1, x.numel() // max(1, n)),)](x, out, shape[-1], list(x.shape).index(n) >= 0)
-    return out
-
-
-@body(x=T("m n", dtype="fp32"), dims={"n": (1, 40)})
-def cached_by_size(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    take[(x.shape[0],)](x, out, A=blocks_for(x.shape[1]))
-    return out
-
-
-@functools.lru_cache
-def blocks_for(n):
-    return 16 if n <= 16 else 64
-
-
-@body(x=T("m n", dtype="fp32"), dims={"n": [64, 96, 128]})
-def declared_values(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    take[(x.shape[0] // 2,)](
-        x, out, x.stride(0), A=x.shape[1], B={64: 1, 96: 2, 128: 3}[x.shape[1]]
-    )
-    return out
-
-
 @body(x=T("m n", dtype="fp32"), dims={"n": (1, 2**40)})
 def wide_integers(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
@@ -507,16 +281,6 @@ def wide_integers(x: Tensor) -> Tensor:
     wide = x.numel() >= 2**31
     take[(triton.cdiv(n, 2**20),)](x, out, n, n * 8, n + 2**31, A=wide)
     return out
-
-
-@body(x=T("n c h", dtype="fp16"), dims={"c": [64, 128], "h": (1, 4096)})
-def groups(x: Tensor) -> Tensor:
-    n = x.shape[0]
-    flat = x.view(n, 8, -1).contiguous()
-    size = flat.shape[-1]
-    out = torch.empty((n, 8, size), device=x.device, dtype=x.dtype)
-    rows[(n, 8)](flat, out, flat.stride(0), 1, size, BLOCK=min(65536, triton.next_power_of_2(size)))
-    return out.view(*x.shape)
 
 
 # The device.
@@ -531,33 +295,6 @@ def contexts(x: Tensor) -> Tensor:
     assert x.is_cuda
     assert x.device == out.device
     assert x.device.type == "cuda"
-    return out
-
-
-@body(x=T("n", dtype="fp32"))
-def asks_the_device(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    count = torch.cuda.get_device_properties(x.device).multi_processor_count
-    programs = min(count * 4, triton.cdiv(x.shape[0], 64))
-    block[(programs,)](x, out, x.shape[0], BLOCK=64)
-    properties = triton.runtime.driver.active.utils.get_device_properties(
-        torch.cuda.current_device()
-    )
-    shared, sms = properties["max_shared_mem"], properties["multiprocessor_count"]
-    take[(sms,)](x, out, A=4 if shared >= 160000 else 2)
-    return out
-
-
-@body(archs=sm(80, 90, 100), x=T("n", dtype="fp32"))
-def asks_the_capability(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    major, _minor = torch.cuda.get_device_capability()
-    if major >= 9:
-        block[(1,)](x, out, x.shape[0], BLOCK=128)
-    elif torch.cuda.get_device_capability(x.device) == (8, 0):
-        block[(1,)](x, out, x.shape[0], BLOCK=64)
-    else:
-        raise RuntimeError("too old")
     return out
 
 

@@ -57,18 +57,6 @@ def tuned(x, out, n, BLOCK: tl.constexpr):
     pass
 
 
-@triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0, "BLOCK2": lambda a: a["BLOCK"] * 2})
-@triton.jit
-def guided(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, BLOCK2: tl.constexpr):
-    pass
-
-
-@triton.heuristics({"FIXED": lambda _: 3})
-@triton.jit
-def fixed(x, out, n, FIXED: tl.constexpr):
-    pass
-
-
 @triton.autotune([triton.Config({"BM": 32}), triton.Config({"BM": 64})], key=["n"])
 @triton.heuristics(
     {"EVEN": lambda a: a["n"] % a["BM"] == 0, "num_warps": lambda a: 4 if a["n"] < 4096 else 8}

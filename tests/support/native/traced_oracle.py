@@ -48,8 +48,6 @@ class Body:
     archs: tuple[Arch, ...] = (SM_90,)
     # The function to run instead if it calls operators, which have their own bodies.
     eager: Any = None
-    # A predicate for sizes that no path takes, or that a path refuses and the function does not.
-    gaps: Any = None
     # How autotuned launches find their configuration.
     choose: Any = first_config
 
