@@ -13,7 +13,6 @@ from opforge.errors import (
     BadRegistration,
     MissingBackward,
     NotALibrary,
-    StaleLibrary,
     Untrusted,
 )
 from opforge.native.artifacts.build_record import digest_of
@@ -218,18 +217,6 @@ def test_a_file_or_a_folder_or_the_adapter_will_do(dist, standin):
         ops = opforge.load(path, host_memory=True)
         assert ops.file == (dist / "lib" / "libloaded.so").resolve()
     ops.close()
-
-
-def test_a_library_that_was_built_again_is_not_mixed_with_the_first(dist, standin, tmp_path):
-    shutil.copytree(dist / "lib", tmp_path / "lib")
-    file = tmp_path / "lib" / "libloaded.so"
-    ops = opforge.load(file, host_memory=True, adapter=False)
-    file.unlink()
-    shutil.copy(dist / "lib" / "libloaded.so", file)
-    for _ in ("while it is loaded", "after it was closed"):
-        with pytest.raises(StaleLibrary, match=r"libloaded\.so was rebuilt after"):
-            opforge.load(file, host_memory=True, adapter=False)
-        ops.close()
 
 
 def test_two_libraries_with_one_operator_are_refused(loading, dist, tmp_path):

@@ -47,25 +47,6 @@ def test_a_library_runs_on_the_gpus_that_have_an_image(image, gpu, runs):
     assert manifest_of(image).runs_on(Arch.named(gpu)) is runs
 
 
-def test_another_abi_is_refused_with_both_numbers(tmp_path):
-    forge(tmp_path, "forged", "int forged_abi_version(void) { return 99; }")
-    with pytest.raises(NotALibrary, match="has ABI 99, and this opforge has ABI 1") as failed:
-        opforge.load(tmp_path)
-    assert f"opforge build SOURCE.py --name forged -o {tmp_path}" in str(failed.value)
-
-
-def test_another_layout_of_the_manifest_is_refused(tmp_path):
-    text = json.dumps(json.dumps({"format": 99, "archs": ["sm_80"], "ops": [], "kernels": []}))
-    forge(
-        tmp_path, "later",
-        "int later_abi_version(void) { return 1; }\n"
-        f"const char *later_manifest(void) {{ return {text}; }}\n"
-        'const char *later_last_error(void) { return ""; }\n',
-    )  # fmt: skip
-    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 3"):
-        opforge.load(tmp_path)
-
-
 OTHER = """
 int loaded_torch_abi_version(void) { return 3; }
 const char *loaded_torch_manifest_hash(void) { return "0123456789abcdef"; }

@@ -156,16 +156,6 @@ def test_reloading_the_module_of_an_op_does_not_double_its_declarations(module):
         assert dtypes(loaded.silu) == [dtype]
 
 
-def test_reloading_a_function_in_mode_none_keeps_one_entry(module):
-    source = OPS.replace('"opforge_declare_reload::silu"', 'mode="none"')
-    for dtype in ("fp16", "bf16"):
-        loaded = module("plain_ops", source + DECLARED.format(dtype))
-        entries = [entry for entry in registry if entry.name == "plain_ops::silu"]
-        assert [entry.handle for entry in entries] == [loaded.silu]
-        assert dtypes(loaded.silu) == [dtype]
-    opforge.unregister(loaded.silu)
-
-
 def test_reloading_a_module_of_declarations_replaces_them(module):
     ops = module("kept_ops", OPS + DECLARED.format("fp64"))
     head = "from opforge import native\nfrom kept_ops import silu\n"

@@ -95,11 +95,6 @@ def test_a_dtype_that_triton_lacks_is_refused(make_op, dtype, message):
     assert message in text
 
 
-def test_a_variable_must_not_stand_for_a_variable(make_op):
-    with pytest.raises(BadDeclaration):
-        native.declare(make_op(silu), x=native.tensor("m", "T"), T="S")
-
-
 def test_a_parameter_wins_over_a_type_variable_of_its_name(make_op):
     def transposed(x: Tensor, T: bool) -> Tensor:
         return x * 1
@@ -115,12 +110,6 @@ def test_a_parameter_wins_over_a_type_variable_of_its_name(make_op):
 def test_an_unused_type_variable_is_refused(make_op):
     text = refusal(BadDeclaration, make_op(silu), x=X, T=("fp16", "bf16"))
     assert "type variable 'T' is not used" in text
-
-
-def test_a_type_variable_may_not_hold_what_triton_lacks(make_op):
-    x = native.tensor("m", "T")
-    text = refusal(BadDeclaration, make_op(silu), x=x, T=("fp16", "complex32"))
-    assert "'complex32' is a torch dtype" in text
 
 
 @pytest.mark.parametrize(
@@ -188,11 +177,6 @@ def test_a_spec_that_does_not_fit_the_parameter_is_refused(make_op, parameter, s
     text = refusal(errors, make_op(many), **{**GIVEN, parameter: spec})
     assert text.startswith(f"OP (HERE), parameter '{parameter}': ")
     assert message in text
-
-
-def test_a_scalar_of_no_type_is_refused(make_op):
-    text = refusal(BadDeclaration, make_op(gemm), a=X, b=X, alpha=native.scalar("cfloat"))
-    assert "parameter 'alpha': 'complex64' is a torch dtype" in text
 
 
 def test_a_list_of_tensors_without_a_default_cannot_be_declared(make_op):

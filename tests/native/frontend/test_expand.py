@@ -16,7 +16,7 @@ from opforge.native.frontend.expand import expand
 from opforge.native.ir.cases import Bound, Case, TensorCase
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, ScalarParam, TensorParam
-from support.native.declared import Config, Inner, Mode, Window, configured, gemm, rms_norm, silu
+from support.native.declared import Config, Inner, Mode, Window, configured, rms_norm, silu
 
 M, K, N = Var("m"), Var("k"), Var("n")
 
@@ -58,34 +58,6 @@ def test_every_rank_and_dtype_of_a_loose_tensor_is_a_case(make_op):
     )
 
 
-def test_a_type_variable_ties_dtypes_and_names_tie_sizes(make_op):
-    found = declared(
-        make_op(gemm),
-        a=native.tensor("m k", dtype="T", layout="strided"),
-        b=native.tensor("k n", dtype="T"),
-        alpha=native.scalar("fp32"),
-        T=("fp16", "bf16"),
-    )
-    assert found.params == (
-        TensorParam("a", doc="fp16 or bf16 (T), 2-d (m, k), any strides"),
-        TensorParam("b", doc="fp16 or bf16 (T), 2-d (k, n), compact"),
-        ScalarParam("alpha", "fp32", "fp32"),
-    )
-    assert len(found.cases) == 2
-    assert found.cases[1] == Case(
-        tensors=(
-            TensorCase(
-                "a",
-                dtype="bf16",
-                shape=(M, K),
-                strides=(Var("a.stride[0]"), Var("a.stride[1]")),
-            ),
-            TensorCase("b", dtype="bf16", shape=(K, N)),
-        ),
-        bounds=(Bound("m"), Bound("k"), Bound("n")),
-    )
-
-
 def test_bounds_and_fixed_sizes_reach_cases_and_the_text(make_op):
     found = declared(
         make_op(rms_norm),
@@ -104,21 +76,6 @@ def test_bounds_and_fixed_sizes_reach_cases_and_the_text(make_op):
         dims={"rows": (2, None), "hidden": (1, 8192)},
     )
     assert found.params[0].doc == "fp16, 2-d (2 <= rows, 1 <= hidden <= 8192), compact"
-
-
-def test_a_shared_shape_has_the_same_variables_everywhere(make_op):
-    found = declared(
-        make_op(gemm),
-        a=native.tensor("*s k", "fp16", ranks=(1, 3)),
-        b=native.tensor("*s", "fp16"),
-        dims={"s": (1, 64)},
-    )
-    assert [shown(case) for case in found.cases] == [
-        "a fp16 (k), b fp16 ()",
-        "a fp16 (s[0], s[1], k), b fp16 (s[0], s[1])",
-    ]
-    assert found.cases[1].bounds == (Bound("s[0]", 1, 64), Bound("s[1]", 1, 64), Bound("k"))
-    assert found.params[1].doc == "fp16, 0-d or 2-d (1 <= *s <= 64), compact"
 
 
 def activated(
@@ -248,27 +205,6 @@ def test_an_output_gives_way_to_a_parameter_of_its_name(make_op):
     assert declared(make_op(fn), x=t, out=t).outputs == ("out_",)
 
 
-def test_a_dataclass_is_rebuilt_from_its_leaves(make_op):
-    found = declared(
-        make_op(configured),
-        x=native.tensor("m", "fp16"),
-        cfg=dict(
-            scale=native.scalar("fp64"),
-            inner=dict(k=native.choice(4, 8), weight=native.tensor("k", "fp32")),
-        ),
-        cfg__mode=native.choice("slow", Mode.FAST),
-    )
-    assert [p.name for p in found.params] == [
-        "x", "cfg__scale", "cfg__inner__k", "cfg__inner__weight", "cfg__mode",
-    ]  # fmt: skip
-    assert found.params[-1].labels == ("FAST", "SLOW")
-    x, weight = torch.zeros(3), torch.zeros(2)
-    leaves = {"x": x, "cfg__scale": 0.5, "cfg__inner__weight": weight}
-    args, kwargs = found.arguments(found.cases[-1], leaves)
-    assert args == (x, Config(0.5, Inner(8, weight), Mode.FAST), None)
-    assert kwargs == {}
-
-
 def test_an_instance_fixes_every_field(make_op):
     found = declared(
         make_op(configured), x=native.tensor("m", "fp16"), cfg=Config(2.0, Inner(3), Mode.SLOW)
@@ -393,20 +329,3 @@ def test_the_default_types_of_scalars_are_wide_ints_and_the_jits_float(make_op):
         make_op(fn), x=native.tensor("m", "fp16"), n=scalar, f=scalar, s=scalar, b=scalar
     )
     assert [getattr(p, "dtype", p.name) for p in found.params] == ["x", "i64", "fp32", "fp32", "b"]
-
-
-def test_a_schema_that_the_user_wrote_is_declared_alike(make_op):
-    def fn(x, n, flag=True, dtype=None):
-        return x * 1
-
-    op = make_op(fn, schema="(Tensor x, int n, bool flag=True, ScalarType? dtype=None) -> Tensor")
-    found = declared(
-        op,
-        x=native.tensor("m", "fp16"),
-        n=native.scalar("u8"),
-        dtype=native.choice(None, torch.float32),
-    )
-    assert [p.name for p in found.params] == ["x", "n", "dtype"]
-    assert found.arguments(found.cases[1], {"x": "X", "n": 1}) == (
-        ("X", 1, True, torch.float32), {},
-    )  # fmt: skip

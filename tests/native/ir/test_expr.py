@@ -135,30 +135,6 @@ def test_what_a_sum_subtracts_has_a_minus(term, reads):
 
 
 @pytest.mark.parametrize(
-    ("term", "floating"),
-    [
-        (M, False),
-        (ALPHA, True),
-        (3, False),
-        (3.0, True),
-        (Expr("*", (M, 2)), False),
-        (Expr("*", (M, 2.0)), True),
-        (Expr("/", (M, 2)), True),
-        (Expr("int", (ALPHA,)), False),
-        (Expr("<", (ALPHA, 1.0)), False),
-        (Expr("where", (Expr("<", (ALPHA, 1.0)), M, N)), False),
-        (Expr("where", (M, ALPHA, N)), True),
-        (Expr("**", (M, 2)), False),
-        (Expr("**", (M, -1)), True),
-        (Expr("sqrt", (M,)), True),
-        (Expr("min", (M, ALPHA)), True),
-    ],
-)
-def test_floats_are_distinguished_from_integers(term, floating):
-    assert expr.is_float(term) is floating
-
-
-@pytest.mark.parametrize(
     ("term", "reads"),
     [
         (Expr("<", (M, N)), "n <= m"),

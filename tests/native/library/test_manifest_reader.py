@@ -7,12 +7,10 @@ import sys
 
 import pytest
 
-from opforge.errors import NotALibrary
 from opforge.native.codegen.signature import CSignature
 from opforge.native.codegen.sources import manifest
 from opforge.native.ir.program import BuiltImage, BuiltKernel, Library, read_kernels
-from opforge.native.library.manifest_reader import Manifest, reading
-from support.archs import SM_90
+from opforge.native.library.manifest_reader import Manifest
 from support.native import hand_made
 
 
@@ -58,26 +56,6 @@ def test_operators_are_read_as_they_were_written(part):
     made = getattr(hand_made, part)()
     library = made if isinstance(made, Library) else hand_made.library(made)
     assert written_and_read(library) == tuple(as_written(op) for op in library.ops)
-
-
-def read_all(text):
-    read = Manifest(text)
-    found = [read.archs, *((op.op, op.cases) for op in read.ops), read.runs_on(SM_90)]
-    with reading("a library"):
-        return [*found, read_kernels(read.content)]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"", "Expecting value"),
-        (b'{"kernels": []}', "ops is missing"),
-        (b'{"ops": [{"name": "f"}]}', r"ops\[0\]\.function is missing"),
-    ],
-)
-def test_what_is_not_a_manifest_is_told(text, said):
-    with pytest.raises(NotALibrary, match=said):
-        read_all(text)
 
 
 def test_the_reader_imports_neither_torch_nor_records():

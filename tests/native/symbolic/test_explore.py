@@ -2,19 +2,15 @@
 
 import math
 
-import pytest
-
-from opforge.native.ir.expr import Expr, Var, evaluate
+from opforge.native.ir.expr import Expr, Var
 from opforge.native.symbolic.solve import (
-    TooManyPaths,
     VarRange,
     deciding,
     explore,
     implies,
     ranges_of,
-    solve,
 )
-from opforge.native.symbolic.symint import Symbols, term_of
+from opforge.native.symbolic.symint import Symbols
 
 SIZE = VarRange(0, math.inf)
 
@@ -53,16 +49,6 @@ def test_a_question_whose_answers_make_no_difference_is_dropped():
     assert paths(body, m=SIZE, n=SIZE) == {"5 < m": "one", "m <= 5": "two"}
 
 
-def test_an_outcome_that_no_values_are_found_for_is_not_dropped():
-    def body(n):
-        return "rare" if n * 2654435761 % 2**32 == 12345 else "common"
-
-    assert paths(body, n=SIZE) == {
-        "2654435761 * n % 4294967296 != 12345": "common",
-        "2654435761 * n % 4294967296 == 12345": "unsolved",
-    }
-
-
 def test_an_outcome_that_cannot_come_about_is_dropped():
     def body(a, b, c):
         return "ordered" if a < b < c and a < c else "other"
@@ -72,69 +58,7 @@ def test_an_outcome_that_cannot_come_about_is_dropped():
     }  # fmt: skip
 
 
-def test_equal_sizes_and_remainders_are_found():
-    def body(m, n):
-        return (bool(m == n), bool(m % 16 == 0))
-
-    found = paths(body, m=SIZE, n=SIZE)
-    assert sorted(found.values()) == [(False, False), (False, True), (True, False), (True, True)]
-
-
-def test_all_buckets_of_a_range():
-    def body(n):
-        return n.node.symbols.next_power_of_2(term_of(n))
-
-    found = paths(body, n=VarRange(1, 1000))
-    assert sorted(found.values()) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
-
-
-def test_declared_values_are_all_found():
-    def body(n):
-        return int(n.node.symbols.specialize(term_of(n)))
-
-    assert sorted(paths(body, n=VarRange(1, 3)).values()) == [1, 2, 3]
-
-
-def test_a_loop_over_a_bounded_size_is_unrolled():
-    def body(n):
-        return sum(1 for _ in range(n))
-
-    assert sorted(paths(body, n=VarRange(0, 4)).values()) == [0, 1, 2, 3, 4]
-
-
-def test_too_many_paths_end_the_search():
-    def body(*sizes):
-        return tuple(bool(s > 5) for s in sizes)
-
-    with pytest.raises(TooManyPaths):
-        paths(body, **{f"s{i}": SIZE for i in range(10)})
-
-
 m, n = Var("m"), Var("n")
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        Expr("==", (Expr("//", (n, 64)), 3)),
-        Expr("==", (Expr("%", (n, 16)), 5)),
-        Expr("==", (Expr("*", (m, n)), 0)),
-        Expr("==", (m, Expr("*", (2, n)))),
-        Expr("and", (Expr("<", (m, n)), Expr("<", (n, 3)))),
-        Expr("==", (Expr("+", (m, n)), 100)),
-        Expr("<", (2**31, Expr("*", (m, n)))),
-    ],
-    ids=str,
-)
-def test_values_are_found_for_a_condition(condition):
-    found = solve([condition], {"m": 67, "n": 71}, {"m": SIZE, "n": SIZE})
-    assert found is not None
-    assert evaluate(condition, found)
-
-
-def test_impossible_conditions_have_no_values():
-    impossible = [Expr("<", (n, 5)), Expr("<", (10, n))]
-    assert solve(impossible, {"n": 67}, {"n": SIZE}) is None
 
 
 M, N = Var("m"), Var("n")

@@ -1,15 +1,13 @@
 """Symbolic sizes: arithmetic with them, and questions about them."""
 
 import math
-from functools import lru_cache
 
 import pytest
 import torch
 import triton
 
-from opforge._compat import tracing
 from opforge.native.ir.expr import Var
-from opforge.native.symbolic.symint import NotConstant, Symbols, term_of
+from opforge.native.symbolic.symint import Symbols
 
 
 def symbols(**values):
@@ -74,14 +72,6 @@ def test_a_branch_becomes_a_guard_and_is_asked_once():
     assert asked(found) == ["m <= 4096", "m != 0"]
 
 
-def test_an_answer_narrows_later_questions():
-    found = symbols(m=67)
-    m = found.integer(Var("m"))
-    assert m <= 100
-    assert m < 200
-    assert asked(found) == ["m <= 100"]
-
-
 def test_floats_are_computed_with():
     found = Symbols({"eps": 0.5, "m": 4}, {"m": (0, math.inf)})
     eps, m = found.real(Var("eps", is_float=True)), found.integer(Var("m"))
@@ -90,46 +80,10 @@ def test_floats_are_computed_with():
     assert asked(found) == ["0.0 < eps"]
 
 
-def test_a_constant_of_few_values_is_specialized():
-    found = symbols(few=7, n=71)
-    assert list(range(found.integer(Var("few")))) == list(range(7))
-    assert asked(found) == ["few == 7"]
-    with pytest.raises(NotConstant, match="n is used as a constant"):
-        int(found.integer(Var("n")))
-
-
 def test_a_constant_of_declared_values_is_specialized():
     found = Symbols({"d": 4096}, {"d": (64, 4096)}, counts={"d": 2})
     assert int(found.integer(Var("d"))) == 4096
     assert asked(found) == ["d == 4096"]
-
-
-@pytest.mark.parametrize(
-    ("size", "power", "guard"),
-    [
-        (1, 1, "n <= 1"),
-        (2, 2, "1 < n and n <= 2"),
-        (100, 128, "64 < n and n <= 128"),
-        (128, 128, "64 < n and n <= 128"),
-        (8192, 8192, "4096 < n"),
-    ],
-)
-def test_powers_of_two_come_in_buckets(size, power, guard):
-    found = symbols(n=size)
-    with tracing.symbolic_host_functions(lambda s: found.next_power_of_2(term_of(s))):
-        assert triton.next_power_of_2(found.integer(Var("n"))) == power
-        assert triton.next_power_of_2(100) == 128
-    assert asked(found) == [guard]
-    assert triton.next_power_of_2(0) == 0
-    assert triton.next_power_of_2(1000) == 1024
-
-
-def test_an_unbounded_power_of_two_is_refused_once_it_is_needed():
-    found = symbols(m=100)
-    power = found.next_power_of_2(Var("m"))
-    with pytest.raises(NotConstant) as caught:
-        int(power)
-    assert caught.value.bucket
 
 
 def test_a_power_of_two_is_compared_by_its_argument():
@@ -143,14 +97,3 @@ def test_a_power_of_two_is_compared_by_its_argument():
     small = symbols(m=100)
     assert int(min(1000, small.next_power_of_2(Var("m")))) == 128
     assert asked(small) == ["m <= 512", "64 < m and m <= 128"]
-
-
-def test_a_cache_by_size_asks_for_the_value():
-    found = symbols(few=7)
-
-    @lru_cache
-    def cached(size):
-        return size * 2
-
-    assert int(cached(found.integer(Var("few")))) == 14
-    assert asked(found) == ["few == 7"]

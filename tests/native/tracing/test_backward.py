@@ -1,6 +1,5 @@
 """The declared backward of an op, traced from the op's own declaration."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -115,31 +114,6 @@ def test_a_backward_that_launches(planned, gradient):
     x, grad = torch.randn(200, requires_grad=True), torch.randn(200)
     torch.nn.functional.silu(x).backward(grad)
     torch.testing.assert_close(made(grad, x.detach()), x.grad)
-
-
-def scaled_tanh(x: Tensor, w: Tensor, scale: float) -> Tensor:
-    return torch.tanh(x * w) * scale
-
-
-def test_an_output_and_a_scalar_that_are_saved(planned):
-    def save(ctx, inputs, output):
-        x, w, ctx.scale = inputs
-        ctx.save_for_backward(x, w, output)
-
-    def backward(ctx, grad):
-        x, w, out = ctx.saved_tensors
-        inner = grad * (ctx.scale - out * out / ctx.scale)
-        return inner * w, inner * x, None
-
-    x, w = (native.tensor("rows cols", dtype="fp32") for _ in range(2))
-    made = planned(scaled_tanh, backward, save, x=x, w=w, scale=native.scalar("fp32"))
-    assert made.names == ["grad_out", "x", "w", "scale", "out"]
-    assert made.outputs == ["grad_x", "grad_w"]
-    x, w = (torch.randn(5, 7, requires_grad=True) for _ in range(2))
-    out, grad = scaled_tanh(x, w, 1.5), torch.randn(5, 7)
-    out.backward(grad)
-    found = made(grad, x.detach(), w.detach(), 1.5, out.detach())
-    torch.testing.assert_close(found, (x.grad, w.grad))
 
 
 def scaled_exp(x: Tensor, w: Tensor, scale: float) -> Tensor:
@@ -267,35 +241,6 @@ def test_a_size_that_the_op_computes_is_a_condition(planned):
     assert {str(path.guards[0].condition) for path in case.paths} == {"grad_out.shape[0] == 2 * n"}
 
 
-@dataclass(frozen=True)
-class Affine:
-    weight: Tensor
-    scale: float
-
-
-def test_a_record_and_its_gradients(planned):
-    def affine(x: Tensor, cfg: Affine) -> Tensor:
-        return x * cfg.weight * cfg.scale
-
-    def save(ctx, inputs, output):
-        x, cfg = inputs
-        ctx.save_for_backward(x, cfg.weight)
-        ctx.scale = cfg.scale
-
-    def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
-        assert ctx.needs_input_grad == (True, True)
-        return grad * weight * ctx.scale, {"weight": grad * x * ctx.scale}
-
-    n = native.tensor("n", dtype="fp32")
-    made = planned(affine, backward, save, x=n, cfg__weight=n, cfg__scale=native.scalar("fp32"))
-    assert made.names == ["grad_out", "x", "cfg__weight", "cfg__scale"]
-    assert made.outputs == ["grad_x", "grad_cfg__weight"]
-    grad, x, weight = torch.randn(3, 4)
-    found = made(grad, x, weight, 2.0)
-    torch.testing.assert_close(found, (grad * weight * 2, grad * x * 2))
-
-
 def test_cases_stay_in_the_order_of_the_op(op_name):
     def doubled(w: Tensor, x: Tensor) -> Tensor:
         return x * 2
@@ -338,12 +283,3 @@ def test_an_absent_tensor_has_no_gradient(planned):
     assert (made.names, made.outputs) == (["grad_out", "bias"], ["grad_x", "grad_bias"])
     with_bias, without = (one.case.paths[0].outputs for one in made.backward.built)
     assert [o is not None for o in (*with_bias, *without)] == [True, True, True, False]
-
-
-def test_a_call_that_is_not_covered_is_refused(planned):
-    def backward(ctx, grad):
-        return grad.sort().values
-
-    with pytest.raises(OpforgeError, match=r"_backward .*it cannot be built") as refused:
-        planned(silu, backward, x=native.tensor("n", dtype="fp32"))
-    assert "aten.sort" in refused.value.found

@@ -29,19 +29,25 @@ from support.native.torch_table import (
 from support.native.traced_kernels import take
 from support.standin.driver import Trapped
 
+SHAPE = (3, 5, 7)
 
-def inputs(dtype, seed=0):
+
+def rows(dtype, seed=0, shape=SHAPE):
     generator = torch.Generator().manual_seed(seed)
     wanted = getattr(torch, DTYPES[dtype].torch)
     if dtype == "i1":
-        return torch.randint(0, 2, (67,), generator=generator).bool()
+        return torch.randint(0, 2, shape, generator=generator).bool()
     if not wanted.is_floating_point:
-        return torch.randint(0 if dtype == "u8" else -50, 100, (67,), generator=generator).to(
-            wanted
-        )
-    found = torch.randn(67, generator=generator, dtype=torch.float64) * 3
-    found[:6] = torch.tensor([0.0, -0.0, 1.0, float("inf"), -float("inf"), float("nan")])
-    return found.to(wanted)
+        low = 0 if dtype == "u8" else -50
+        return torch.randint(low, 100, shape, generator=generator).to(wanted)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).mul_(3).to(wanted)
+
+
+def inputs(dtype, seed=0):
+    found = rows(dtype, seed, (67,))
+    if found.is_floating_point():
+        found[:6] = torch.tensor([0.0, -0.0, 1.0, float("inf"), -float("inf"), float("nan")])
+    return found
 
 
 # Where torch's CPU kernels differ from those for a GPU, which libraries follow: at infinity, or by
@@ -75,27 +81,12 @@ def test_a_function_of_two_tensors(name):
         check(name, body_of_two(function), dtype, tensors, "xy")
 
 
-SHAPE = (3, 5, 7)
-
-
 def two_of(name, dtypes):
     """Single precision and one more, another for each test; tests/gpu takes them all."""
     more = [d for d in dtypes if d != "fp32"]
     return (
         {*{"fp32"} & set(dtypes), *more[sum(name.encode()) % len(more) :][:1]} if more else dtypes
     )
-
-
-def rows(dtype, seed=0, shape=SHAPE):
-    generator = torch.Generator().manual_seed(seed)
-    wanted = getattr(torch, DTYPES[dtype].torch)
-    if dtype == "i1":
-        return torch.randint(0, 2, shape, generator=generator).bool()
-    if not wanted.is_floating_point:
-        return torch.randint(0 if dtype == "u8" else -50, 100, shape, generator=generator).to(
-            wanted
-        )
-    return torch.randn(3, 5, 7, generator=generator, dtype=torch.float64).mul_(3).to(wanted)
 
 
 @pytest.mark.parametrize("name", REDUCED)
@@ -183,10 +174,7 @@ def test_a_tensor_that_moves_to_the_gpu_is_the_same(moved):
         moved(x).add_(1)
         return x * 2
 
-    (built,) = Program(body, mutates=("x",), x=native.tensor("n", dtype="fp32")).body.built
-    (path,) = built.case.paths
-    (launch,) = [step for step in path.steps if isinstance(step, Launch)]
-    assert launch.kernel_name == "torch_add_mul"
+    assert kernels_of(body, mutates=("x",), x=native.tensor("n", dtype="fp32")) == ["torch_add_mul"]
 
 
 @pytest.mark.parametrize(
@@ -283,9 +271,7 @@ def column_of_sums(x: Tensor) -> Tensor:
     ],
 )
 def test_a_kernel_does_not_read_elsewhere_what_its_other_programs_write(body, made, written):
-    (built,) = Program(body, mutates=("x",), x=native.tensor("8 8", dtype="fp32")).body.built
-    (path,) = built.case.paths
-    names = [step.kernel_name for step in path.steps if isinstance(step, Launch)]
+    names = kernels_of(body, mutates=("x",), x=native.tensor("8 8", dtype="fp32"))
     assert names == [made, written, "torch_add"]
 
 
