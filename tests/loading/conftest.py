@@ -105,32 +105,30 @@ def build(library, folder):
     return folder
 
 
+def namesake(space, name):
+    """A library with the name of one of torch's, and one operator in a namespace of its own."""
+    whole = program()
+    (op,) = (op for op in whole.ops if op.name == name)
+    schema = op.schema.replace("demo::", f"{space}::")
+    op = dataclasses.replace(op, torch_name=f"{space}::{name}", schema=schema)
+    return dataclasses.replace(whole, name="c10", ops=(op,))
+
+
 @pytest.fixture(scope="session")
 def namesakes(tmp_path_factory):
-    """Two libraries with the name of one of torch's: one adds (`first::add`), one picks."""
-    made = []
-    for place, (space, name) in enumerate([("first", "add"), ("second", "pick")]):
-        whole = program()
-        (op,) = (op for op in whole.ops if op.name == name)
-        schema = op.schema.replace("demo::", f"{space}::")
-        op = dataclasses.replace(op, torch_name=f"{space}::{name}", schema=schema)
-        library = dataclasses.replace(whole, name="c10", ops=(op,))
-        made.append(build(library, tmp_path_factory.mktemp(f"namesake{place}")))
-    return made
+    """Two libraries of one name: one adds (`first::add`), one picks."""
+    adding, picking = namesake("first", "add"), namesake("second", "pick")
+    return [build(library, tmp_path_factory.mktemp("namesake")) for library in (adding, picking)]
 
 
 @pytest.fixture(scope="session")
 def versions(namesakes, tmp_path_factory):
     """The one that adds, and a later build of it, whose kernel is `later_kernel`."""
-    whole = program()
-    (op,) = (op for op in whole.ops if op.name == "add")
-    schema = op.schema.replace("demo::", "first::")
-    op = dataclasses.replace(op, torch_name="first::add", schema=schema)
-    kernels = []
-    for kernel in whole.kernels:
+    library, kernels = namesake("first", "add"), []
+    for kernel in library.kernels:
         images = [dataclasses.replace(i, function="later_kernel") for i in kernel.images]
         kernels.append(dataclasses.replace(kernel, images=tuple(images)))
-    later = dataclasses.replace(whole, name="c10", ops=(op,), kernels=tuple(kernels))
+    later = dataclasses.replace(library, kernels=tuple(kernels))
     return [namesakes[0], build(later, tmp_path_factory.mktemp("later"))]
 
 

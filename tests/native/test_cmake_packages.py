@@ -276,15 +276,3 @@ def test_the_example_builds_without_python(example):
     assert "The C compiler" not in printed
     example.make()
     assert example.run("engine") == "cpu\n"
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("-DWITH_NVIDIA=OFF", "WITH_TRITON needs WITH_NVIDIA"),
-        ("-DWITH_METAX=ON", "WITH_TRITON and WITH_METAX are both on"),
-    ],
-)
-def test_the_example_refuses_devices_that_triton_does_not_build_for(example, given, message):
-    reset = ["-DWITH_METAX=OFF", "-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON"]
-    assert message in example.configure(*reset, given, fails=True)

@@ -168,10 +168,7 @@ def test_explain_takes_a_table(table_of):
     assert expected in CliRunner().invoke(main, ["explain", target, "--tuning", path]).stdout
     with pytest.raises(BadOption, match=r"absent\.json cannot be read"):
         opforge.explain(product_ops.gated, tuning="absent.json")
-
-
-def test_explain_takes_the_tables_in_use(table_of):
-    opforge.use_tuning(table_of(MORE, columns=(False, True)))
+    opforge.use_tuning(path)
     try:
         assert "on sm_90, from tuning.json" in opforge.explain(product_ops.gated)
     finally:

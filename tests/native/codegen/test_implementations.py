@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from opforge import native
-from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from support.native import hand_made
-from support.standin.driver import build_standin
-from support.standin.library import OpforgeTensor, Refused, write
+from support.native.cpp_programs import build_archive, build_program
+from support.standin.library import OpforgeTensor, Refused
 
-CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-pedantic")
 FLAT = "x: fp32, [m, n], compact\nwhere n % 2 == 0"
 STRIDED = "x: fp32, [m, n], any strides\nm: 1 to 64"
 
@@ -138,22 +136,10 @@ def test_a_reason_that_all_closest_cases_share_is_given_once(make):
 
 
 def built(tmp_path, text):
-    folder = write(program(), tmp_path / "dist")
-    compile_library(folder, "demo", static=True, flags=("-O0",))
-    source = tmp_path / "main.cpp"
-    source.write_text(text)
-    binary = tmp_path / "main"
-    archive = str(folder / "lib" / "libdemo.a")
-    command = ["g++", *CXX17, f"-I{folder / 'include'}", str(source), archive]
-    subprocess.run([*command, "-o", str(binary), "-ldl", "-lpthread", "-lm"], check=True)
-    done = subprocess.run(
-        [str(binary)],
-        env={"LD_LIBRARY_PATH": str(build_standin().parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    build_archive(program(), tmp_path)
+    (tmp_path / "main.cpp").write_text(text)
+    binary = build_program(tmp_path, tmp_path / "main.cpp", "demo")
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 

@@ -244,7 +244,7 @@ def test_workspace_whose_size_overflows_is_refused(make, standin):
     n = hand_made.Var("n")
     steps = (hand_made.Allocate("workspace", hand_made.make("*", n, 2**62)),)
     case = hand_made.Case(
-        (hand_made.TensorCase("x", True, "i8", (n,)),), paths=(hand_made.Path((), (), steps),)
+        hand_made.tensors("i8", (n,), "x"), paths=(hand_made.Path((), (), steps),)
     )
     op = hand_made.Op("large", "", "", (hand_made.TensorParam("x", True),), (), (case,))
     library = make(hand_made.library((op, [])))

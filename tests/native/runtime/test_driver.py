@@ -335,14 +335,11 @@ def of_archs(archs, *, ptx=False):
         for arch in archs
     )  # fmt: skip
     kernel = hand_made.Kernel("touch", "touch", "kernels.py:1", ("*fp32",), (), images)
-    launch = hand_made.Launch(
-        "touch", "kernels.py:1", (1, 1, 1), (hand_made.Pointer("x_ptr", "x", 0, "fp32"),),
-        (hand_made.Variant("touch", ("*fp32",)),),
-    )  # fmt: skip
-    case = hand_made.Case(
-        (hand_made.TensorCase("x", True, "fp32", (hand_made.Var("n"),)),),
-        paths=(hand_made.Path((), (), (launch,)),),
-    )
+    variants = (hand_made.Variant("touch", ("*fp32",)),)
+    x = hand_made.pointers("fp32", "x")
+    launch = hand_made.Launch("touch", "kernels.py:1", (1, 1, 1), x, variants)
+    path = hand_made.Path((), steps=(launch,))
+    case = hand_made.Case(hand_made.tensors("fp32", (hand_made.Var("n"),), "x"), paths=(path,))
     op = hand_made.Op("touch", "", "", (hand_made.TensorParam("x", True),), (), (case,))
     return hand_made.library((op, [kernel]), archs=archs)
 
@@ -367,22 +364,12 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
 def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make, standin):
     major, minor = hand_made.Var("device.major"), hand_made.Var("device.minor")
     n = hand_made.Var("n")
-    cases = hand_made.Case(
-        (hand_made.TensorCase("x", True, "fp32", (n,)),),
-        paths=(
-            hand_made.Path(
-                (), (hand_made.Output("fp32", (major, minor), (minor, 1)),)
-            ),
-        ),
-    )  # fmt: skip
-    op = hand_made.Op("asks", "", "", (hand_made.TensorParam("x"),), ("out",), (cases,))
+    path = hand_made.Path((), (hand_made.Output("fp32", (major, minor), (minor, 1)),))
+    case = hand_made.Case(hand_made.tensors("fp32", (n,), "x"), paths=(path,))
+    op = hand_made.Op("asks", "", "", (hand_made.TensorParam("x"),), ("out",), (case,))
     library = make(hand_made.library((op, []), archs=sm(80, 90)))
-    for capability, seen in (
-        ((8, 0), (8, 0)),
-        ((8, 9), (8, 0)),
-        ((9, 0), (9, 0)),
-        ((7, 5), (7, 5)),
-    ):
+    seen_by = {(8, 0): (8, 0), (8, 9): (8, 0), (9, 0): (9, 0), (7, 5): (7, 5)}
+    for capability, seen in seen_by.items():
         standin.reset(capability=capability)
         assert library.outputs("asks", torch.zeros(1))[0].sizes == seen
         library.unload()
@@ -441,13 +428,10 @@ def persistent(steps=(), programs=MULTIPROCESSOR_COUNT):
     """out = x, by as many programs as the device has multiprocessors."""
     n = hand_made.Var("n")
     types = ("*fp32", "*fp32")
-    launch = hand_made.Launch(
-        "copy_kernel", "kernels.py:1", (programs, 1, 1),
-        tuple(hand_made.Pointer(f"{name}_ptr", name, 0, "fp32") for name in ("x", "out")),
-        (hand_made.Variant("copy", types),), location="ops.py:3",
-    )  # fmt: skip
+    arguments = hand_made.pointers("fp32", "x", "out")
+    launch = hand_made.launch("copy", arguments, types, (programs, 1, 1), location="ops.py:3")
     path = hand_made.Path((), (hand_made.out_like("fp32", (n,)),), (*steps, launch))
-    case = hand_made.Case((hand_made.TensorCase("x", True, "fp32", (n,)),), paths=(path,))
+    case = hand_made.Case(hand_made.tensors("fp32", (n,), "x"), paths=(path,))
     params = (hand_made.TensorParam("x"),)
     op = hand_made.Op("copy", "demo::copy", "ops.py:1", params, ("out",), (case,))
     return hand_made.library((op, [hand_made.kernel("copy", "copy_kernel", types)]))

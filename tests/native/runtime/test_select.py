@@ -99,7 +99,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
         "wide_kernel", "kernels.py:2", (1, 1, 1), (), (hand_made.Variant("wide", ()),)
     )
     case = hand_made.Case(
-        (hand_made.TensorCase("x", True, "i8", (n,)),),
+        hand_made.tensors("i8", (n,), "x"),
         paths=(hand_made.Path((), (), (wide, narrow)),),
     )
     op = hand_made.Op("narrow", "", "", (hand_made.TensorParam("x", True),), (), (case,))
@@ -124,7 +124,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
 def test_a_long_list_of_candidates_ends_with_a_count(make):
     cases = [
         hand_made.Case(
-            (hand_made.TensorCase("x", True, "i8", (n,)),),
+            hand_made.tensors("i8", (n,), "x"),
             paths=(hand_made.Path((), (hand_made.out_like("i8", (n,)),)),),
         )
         for n in range(1, 400)
@@ -143,7 +143,7 @@ def test_a_text_that_is_cut_off_ends_with_a_whole_character(make, shift):
     n = hand_made.Var("n")
     place = "x" * shift + "äß€😀" * 1000
     path = hand_made.Path((hand_made.Guard(Expr("<", (n, 1)), place),))
-    case = hand_made.Case((hand_made.TensorCase("x", True, "i8", (n,)),), paths=(path,))
+    case = hand_made.Case(hand_made.tensors("i8", (n,), "x"), paths=(path,))
     op = hand_made.Op("long", "", "", (hand_made.TensorParam("x", True),), (), (case,))
     library = make(hand_made.library((op, [])))
     with pytest.raises(Refused) as refused:

@@ -1,5 +1,7 @@
 """Hand-made programs whose tensors have any strides: broadcast, strided, in windows."""
 
+from dataclasses import replace
+
 from opforge.native.ir.expr import Expr
 from support.native import hand_made
 from support.native.hand_made import (
@@ -107,11 +109,8 @@ def either() -> tuple[Op, list[Kernel]]:
     (case,) = op.cases
     said = TensorCase("out", True, "fp32", (N, M))
     made = (Output("fp32", (N, M), (M, 1)),)
-    step = Launch(
-        "dense_kernel", "kernels.py:1", (1, 1, 1),
-        (*case.paths[0].steps[0].arguments[:2], ScalarValue("stride0", M)),
-        case.paths[0].steps[0].variants,
-    )  # fmt: skip
+    step = case.paths[0].steps[0]
+    step = replace(step, arguments=(*step.arguments[:2], ScalarValue("stride0", M)))
     first = Case(case.tensors, returns=(said,), paths=(Path((), made, (step,)),))
     return Op("either", "demo::either", "ops.py:1", op.params, ("out",), (first, case)), kernels
 
