@@ -119,10 +119,10 @@ def test_a_changed_kernel_is_generated_and_compiled_again(shared, operators):
 def test_a_kernel_that_fails_is_told_with_the_generators_message_above(shared, operators):
     file = operators / "add" / "op.py"
     before = file.read_text()
-    file.write_text(before.replace("x - tl.load", "x - tl.lod"))
+    file.write_text(before.replace("x - tl.load", "x - tl.loaded"))
     printed = shared.make(fails=True)
     generator, _, error = printed.partition("CMake Error")
-    assert "module 'triton.language' has no attribute 'lod'" in generator
+    assert "module 'triton.language' has no attribute 'loaded'" in generator
     assert "cannot generate tiny: " in " ".join(error.split())
     assert "OPFORGE_PYTHON_EXECUTABLE" in error
     file.write_text(before)
