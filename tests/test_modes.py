@@ -91,6 +91,11 @@ def wall_only(x: Tensor) -> Tensor:
     return wall(x) * 2
 
 
+def wall_and_what_is_not_called(x: Tensor) -> Tensor:
+    launchers = [kernels_only]
+    return wall(x) * len(launchers)
+
+
 def closed_only(x: Tensor) -> Tensor:
     return closed(x) * 2
 
@@ -120,6 +125,7 @@ TABLE = {
     theirs_only: ("none", "triton_op"),
     ours_and_wall: ("none", "refused"),
     wall_only: ("custom_op", "refused"),
+    wall_and_what_is_not_called: ("custom_op", "refused"),
     closed_only: ("custom_op", "refused"),
     kernels_and_wall: ("refused", "refused"),
     kernels_and_closed: ("refused", "refused"),
@@ -128,6 +134,7 @@ TABLE = {
 BARRIERS = {
     ours_and_wall: "modes_tests::wall",
     wall_only: "modes_tests::wall",
+    wall_and_what_is_not_called: "modes_tests::wall",
     closed_only: "modes_tests::closed",
     kernels_and_wall: "modes_tests::wall",
     kernels_and_closed: "modes_tests::closed",
