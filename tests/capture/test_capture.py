@@ -208,34 +208,24 @@ def test_a_constexpr_may_be_a_tuple(launched):
     assert launch.cloned == ["out_ptr"]
 
 
-def test_a_descriptor_is_its_tensor_with_a_block_shape(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        double_described[(1, 4)](
-            TensorDescriptor.from_tensor(x, [8, 32]),
-            TensorDescriptor.from_tensor(out, [8, 32]),
-            8,
-            32,
-        )
-        return out
+def test_a_descriptor_is_its_tensor_with_a_block_shape(launched):
+    def launch_described(x, out):
+        described = [TensorDescriptor.from_tensor(t, [8, 32]) for t in (x, out)]
+        double_described[(1, 4)](*described, 8, 32)
 
-    [launch] = traced(body)
+    launch = launched(launch_described)
     assert sorted(launch.descriptors) == ["out_desc", "x_desc"]
     assert launch.descriptors["x_desc"] == ("stable", ([8, 32],))
     assert launch.arguments["x_desc"].name == "arg0_1"
     assert launch.cloned == ["out_desc"]
 
 
-def test_a_descriptor_of_another_shape_is_a_view(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        described = TensorDescriptor(x, [16, 64], [64, 1], [8, 32])
-        double_described[(2, 2)](
-            described, TensorDescriptor(out, [16, 64], [64, 1], [8, 32]), 8, 32
-        )
-        return out
+def test_a_descriptor_of_another_shape_is_a_view(launched):
+    def launch_described(x, out):
+        described = [TensorDescriptor(t, [16, 64], [64, 1], [8, 32]) for t in (x, out)]
+        double_described[(2, 2)](*described, 8, 32)
 
-    [launch] = traced(body)
+    launch = launched(launch_described)
     assert tuple(launch.arguments["x_desc"].meta["val"].shape) == (16, 64)
     assert launch.cloned == ["out_desc"]
 
@@ -366,13 +356,8 @@ def test_using_what_a_warmup_compiled_says_that_there_is_no_gpu(op_name):
     assert name in str(e.value)
 
 
-def test_the_configs_of_a_kernel_are_not_changed_by_a_trace(traced):
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        tuned[blocks(x.numel())](x, out, x.numel())
-        return out
-
+def test_the_configs_of_a_kernel_are_not_changed_by_a_trace(launched):
     before = [str(c) for c in CONFIGS]
-    traced(body)
+    launched(lambda x, out: tuned[blocks(x.numel())](x, out, x.numel()))
     assert tuned.configs == CONFIGS
     assert [str(c) for c in CONFIGS] == before

@@ -46,6 +46,7 @@ def only_fetched(x: Tensor, which: str) -> Tensor:
 def test_a_kernel_that_reading_missed_is_reported_once_and_is_still_a_node(op_name):
     name = op_name()
     op = opforge.op(fetched, name=name)
+    assert biased not in triton_ops_to_kernels[name]
     graphs = []
     told = opforge_warnings(lambda: graphs.extend(graph_of(op, x, "biased") for _ in range(3)))
     assert [kernel_names(g) for g in graphs] == [["double", "biased"]] * 3
@@ -55,20 +56,9 @@ def test_a_kernel_that_reading_missed_is_reported_once_and_is_still_a_node(op_na
     assert f"kernel biased ({launching.__file__}:{line}) was launched while tracing" in text
     assert "reading the body did not find it" in text
     assert text.endswith("Name it: kernels=[biased]")
-
-
-def test_a_missed_kernel_is_in_info_and_in_the_cache_key(op_name):
-    name = op_name()
-    op = opforge.op(fetched, name=name)
-    assert biased not in triton_ops_to_kernels[name]
-    with pytest.warns(OpforgeWarning, match="reading the body did not find it"):
-        graph_of(op, x, "biased")
-    found = {ref.name: ref for ref in opforge.info(op).kernels}
-    assert found["biased"].kernel is biased
-    assert found["biased"].found_via == "seen while tracing"
-    assert found["double"].found_via != "seen while tracing"
-    assert biased in triton_ops_to_kernels[name]
-    assert double in triton_ops_to_kernels[name]
+    found = {ref.name: ref.found_via for ref in opforge.info(op).kernels}
+    assert found["biased"] == "seen while tracing" != found["double"]
+    assert {biased, double} <= {*triton_ops_to_kernels[name]}
     assert "launched by a trace: seen while tracing" in opforge.explain(op)
 
 
