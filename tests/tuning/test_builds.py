@@ -34,14 +34,6 @@ def test_equal_configurations_need_no_condition(ops, table_of):
     assert list(blocks_by_condition(made).values()) == ["256"]
 
 
-def test_other_gpus_take_the_first_configuration(ops, table_of):
-    made = plan([ops.scale], (80, 90), choose=by_table(table_of({1024: 128})))
-    found = blocks_by_condition(made)
-    assert sorted(found.values()) == ["128", "64"]
-    assert all("device.m" in guards for guards in found), found
-    assert any("no rows for sm_80, only for sm_90" in note for note in made.notes)
-
-
 def test_an_amd_gpu_takes_its_own_rows(ops, table_of):
     archs = ("sm_80", "gfx942", "gfx950")
     made = plan([ops.scale], archs, choose=by_table(table_of({1024: 128}, arch="gfx942")))

@@ -68,15 +68,6 @@ def bucketed_with_a_floor(x: Tensor) -> Tensor:
 # Questions about tensors.
 
 
-@body(x=T("m n", dtype="fp16", layout="strided"))
-def asks_strides(x: Tensor) -> Tensor:
-    out = torch.empty(x.shape, device=x.device, dtype=torch.float32)
-    strided[(x.shape[0],)](
-        x, out, x.stride(0), x.stride(1), *out.stride(), *x.shape, BLOCK=x.element_size() * 8
-    )
-    return out
-
-
 @body(x=T("m n", dtype="fp16"), bias=native.optional(T("n", dtype="fp16")))
 def asks_none(x: Tensor, bias: Tensor | None) -> Tensor:
     out = torch.empty_like(x)
