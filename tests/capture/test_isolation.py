@@ -131,26 +131,6 @@ def test_a_missed_autotuner_counts_even_if_its_function_was_found(op_name):
     assert launching.tuned in triton_ops_to_kernels[name]
 
 
-def test_neither_globals_nor_kernels_are_touched_by_a_trace(op_name):
-    op = opforge.op(fetched, name=op_name(), kernels=[biased])
-    modules = {name: dict(vars(m)) for name, m in [("here", __import__(__name__))]}
-    modules["launching"] = dict(vars(launching))
-    attributes = {k: set(vars(k)) for k in (double, biased)}
-    during = {}
-
-    def look(x: Tensor, which: str) -> Tensor:
-        during.update(vars(launching))
-        return fetched(x, which)
-
-    looking = opforge.op(look, name=op_name(), kernels=[double, biased])
-    graph_of(op, x, "biased")
-    graph_of(looking, x, "biased")
-    assert dict(vars(launching)) == modules["launching"]
-    assert during == modules["launching"]
-    assert dict(vars(__import__(__name__))) == modules["here"]
-    assert {k: set(vars(k)) for k in attributes} == attributes
-
-
 REBOUND = """
 import torch, triton, opforge
 from support.launching import double, tuned_other
