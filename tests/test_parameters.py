@@ -580,14 +580,6 @@ def test_a_default_before_a_required_leaf_survives(op_name, compiled):
     assert same(seen[-1], (KeywordOnly(late=2), 7, "y"))
 
 
-@pytest.mark.parametrize("arguments", [(), (X,), (X, Flat(1.0), 2)], ids=["none", "few", "many"])
-@pytest.mark.parametrize("more", [{}, {"valuee": Flat(1.0)}])
-def test_a_call_with_other_arguments_is_a_type_error(arguments, more, echo):
-    made = echo(Flat)
-    with pytest.raises(TypeError, match="argument"):
-        made.op(*arguments, **more)
-
-
 def test_a_parameter_may_be_called_like_a_builtin(op_name):
     source = """
 def f(x: Tensor, type: float, len: Flat, tuple: tuple_[int, int], object: tuple_[int, ...],

@@ -103,22 +103,6 @@ def test_so_does_a_default(op_name, default):
     assert (type(seen[0]), seen) == (type(default), [default])
 
 
-def test_setup_context_gets_it_as_it_was_given(op_name):
-    @magi_register_custom_op(
-        op_name(),
-        setup_context_fn=lambda ctx, inputs, output: seen.append(inputs[1]),
-        backward_fn=lambda ctx, grad: (grad, None),
-    )
-    def op(x: Tensor, act: Act) -> Tensor:
-        return x + 1
-
-    seen = []
-    x = torch.ones(1, requires_grad=True)
-    op(x, "gelu").backward()
-    op(x, Act.GELU).backward()
-    assert seen == ["gelu", Act.GELU]
-
-
 @pytest.mark.parametrize("given", ["Tricky.B", "b", Tricky.A, Tricky.B], ids=repr)
 def test_a_value_that_looks_like_a_member_is_told_apart_from_it(op_name, given):
     seen = []

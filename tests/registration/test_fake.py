@@ -358,18 +358,6 @@ def test_strides_that_do_not_matter_are_not_compared(op_name):
     assert op(torch.ones(1, 3)).shape == (1, 3)
 
 
-def test_a_listed_parameter_that_is_absent_is_a_clear_error(op_name):
-    name = op_name()
-
-    @opforge.op(name, fake=["y"])
-    def op(x: Tensor, y: Tensor | None = None) -> Tensor:
-        return numpy_body(x)
-
-    with pytest.raises((UnsupportedBody, WrongResult)) as caught:
-        on_fakes(op, torch.ones(2))
-    assert name in str(caught.value)
-
-
 def test_the_body_is_tried_again_for_each_trace_while_it_works(op_name):
     """A body may trace for one input and be refused for another."""
 

@@ -136,15 +136,6 @@ class TestOneCallPerSlice:
         assert type(out) is Sum
         torch.testing.assert_close(tuple(out), (x.sum(1), (x * x).sum(1)))
 
-    def test_nests(self, op_name, options):
-        @opforge.op(op_name(), **options)
-        def op(x: Tensor, y: Tensor) -> Tensor:
-            return x * y
-
-        x, y = rows(2, 3, 2), rows(3, 2)
-        out = vmap(vmap(op), in_dims=(0, None))(x, y)
-        torch.testing.assert_close(out, x * y)
-
 
 def test_sequential_calls_the_body_once_per_slice(op_name):
     seen = []
