@@ -365,5 +365,6 @@ def integer_power(base, exponent):
 exp, log, sin, cos, erf = libdevice.exp, libdevice.log, libdevice.sin, libdevice.cos, libdevice.erf
 exp2, log2, log10, log1p = libdevice.exp2, libdevice.log2, libdevice.log10, libdevice.log1p
 expm1, rsqrt, fmod = libdevice.expm1, libdevice.rsqrt, libdevice.fmod
-floor, ceil, nearest, power = libdevice.floor, libdevice.ceil, libdevice.rint, libdevice.pow
+# Triton 3.6 has no rint for AMD GPUs.
+floor, ceil, nearest, power = libdevice.floor, libdevice.ceil, libdevice.nearbyint, libdevice.pow
 copysign = libdevice.copysign
