@@ -246,7 +246,14 @@ class Registration:
             generated.in_first_call = self.begin_direct_calls
 
     def _put(self, kernel: Any, key: str, *, with_keyset: bool = False) -> None:
-        self.defined.kernels.impl(self.definition.own_name, kernel, key, with_keyset=with_keyset)
+        self.defined.kernels.impl(
+            self.definition.own_name,
+            kernel,
+            key,
+            with_keyset=with_keyset,
+            # The fake is there already, and torch 2.11 refuses a second one.
+            allow_override=key == "Meta",
+        )
 
     def _put_unlisted(self, kernel: Any, key: str, *, with_keyset: bool = False) -> None:
         """Off torch's list, so that a kernel of somebody else's is noticed there."""
