@@ -228,6 +228,8 @@ def test_a_kernel_for_all_devices_from_outside_runs_where_it_would(
 @KINDS
 @pytest.mark.parametrize("key", ["AutogradCPU", "Meta", "AutocastCPU", "FuncTorchBatched"])
 def test_a_kernel_at_another_key_from_outside_runs_as_for_custom_op(op_name, options, key):
+    if key == "Meta" and torch.__version__ < "2.12":
+        pytest.skip("torch 2.11 refuses a second kernel from Python at a key, custom_op's too")
     name, op = add_one(op_name, options)
     seen = []
 
