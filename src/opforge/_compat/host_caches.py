@@ -14,8 +14,9 @@ import functools
 import gc
 import logging
 import sys
+import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +44,11 @@ class HostCaches:
         if not any(function is known for known in self._functions):
             self._functions.append(function)
             self._loaded = self._loaded or len(sys.modules)
-            self._add(function)
+            self._add(_Walk(function).holders)
+
+    def chase(self, caches: Sequence[Any]) -> None:
+        """Pass these by, too, whatever name the body has for them."""
+        self._add(_holders_of(caches))
 
     @contextlib.contextmanager
     def passed_by(self) -> Iterator[None]:
@@ -51,7 +56,7 @@ class HostCaches:
         if self._loaded != len(sys.modules):
             # Bodies import, too.
             for function in self._functions:
-                self._add(function)
+                self._add(_Walk(function).holders)
             self._loaded = len(sys.modules)
         token = _memory.set({})
         _passing.append(self)
@@ -62,8 +67,7 @@ class HostCaches:
             _passing.remove(self)
             _memory.reset(token)
 
-    def _add(self, function: Any) -> None:
-        holders = _Walk(function).holders
+    def _add(self, holders: Iterable[Holder]) -> None:
         self.holders.update(((id(owner), name), (owner, name)) for owner, name in holders)
         if self in _passing:
             _PASSED_BY.refresh()
@@ -161,6 +165,25 @@ def _all_caches(_loaded: int) -> weakref.WeakSet[Any]:
 
 # Those that code leads to, which may be younger.
 _met: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _holders_of(caches: Sequence[Any]) -> Iterator[Holder]:
+    """Every name that caches have anywhere, where it can be replaced."""
+    for holder in gc.get_referrers(*caches):
+        if isinstance(holder, types.CellType):
+            yield holder, "cell_contents"
+        elif isinstance(holder, dict):
+            owner = _class_with(holder) or holder
+            for name in [n for n, value in holder.items() if any(value is c for c in caches)]:
+                yield owner, name
+
+
+def _class_with(held: dict[Any, Any]) -> type[Any] | None:
+    """The class whose dict this is; only the class itself may change it."""
+    if "__module__" not in held or "__doc__" not in held:
+        return None
+    classes = (value for value in gc.get_referrers(held) if isinstance(value, type))
+    return next((c for c in classes if vars(c).keys() == held.keys()), None)
 
 
 class Answered:

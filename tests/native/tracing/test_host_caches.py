@@ -152,6 +152,8 @@ def decorated():
         (in_a_closure(), COUNT),
         (decorated(), COUNT),
         (lambda: getattr(board, "co" + "unt"), COUNT),
+        # Reading the code does not show this one.
+        (lambda: globals()["sm_" + "count"](), COUNT),
     ],
 )
 def test_a_property_that_was_cached_before_the_build_is_asked_for_again(ask, grid):
@@ -237,6 +239,29 @@ def test_while_one_thread_traces_another_is_answered_by_the_cache():
 
     assert grids(built(launching(ask_elsewhere))) == [COUNT]
     assert set(answers) == {108}
+
+
+@functools.cache
+def of_others():
+    return 1
+
+
+def test_a_cache_that_another_thread_asks_meanwhile_is_not_the_bodys():
+    of_others()
+    begun, ended = threading.Event(), threading.Event()
+
+    def others():
+        begun.wait()
+        of_others()
+        ended.set()
+
+    def ask():
+        begun.set()
+        ended.wait()
+        return multiprocessors()
+
+    threading.Thread(target=others).start()
+    assert grids(built(launching(ask))) == ["device.multi_processor_count"]
 
 
 def test_a_body_may_empty_a_cache():

@@ -158,13 +158,23 @@ class Tracer:
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
-        watch = Answered()
         try:
-            walk = self._run(values)
+            return self._without_caches(values)
         except NotConstant as error:
             error.also = self._despite(error, values)
             raise
-        # What the body reached by a name that reading its code does not show.
+
+    def _without_caches(self, values: Mapping[str, Number]) -> Walk:
+        watch = Answered()
+        walk = self._run(values)
+        answered = watch.caches()
+        if not answered:
+            return walk
+        # The body reached a cache by a name that reading its code does not show.
+        walk.end()
+        self._caches.chase(answered)
+        watch = Answered()
+        walk = self._run(values)
         for cached in watch.caches():
             walk.offend(
                 f"{host_caches.describe(cached)} answers from its functools cache, which may hold "
