@@ -87,7 +87,7 @@ def test_the_text_has_failures_a_line_per_op_and_a_total():
 def test_a_problem_names_its_op_once():
     error = BadOption("no input for 'x'", op="lib::e", location="ops.py:3")
     assert str(Problem("lib::e", str(error))) == "lib::e (ops.py:3): no input for 'x'"
-    assert str(Problem("lib::e", "lib::e_too is no op")) == "lib::e: lib::e_too is no op"
+    assert str(Problem("lib::e", "lib::e_too is not an op")) == "lib::e: lib::e_too is not an op"
 
 
 def test_an_exit_status_of_0_does_not_hide_that_an_op_did_not_run():

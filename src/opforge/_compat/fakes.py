@@ -339,7 +339,7 @@ def _called(node: Any, grads: dict[int, Any]) -> list[tuple[_Edge, Any]]:
 
 
 def _zeros(meta: Any) -> torch.Tensor | None:
-    """The gradient of an unused output; None if that is no tensor, such as None itself.
+    """The gradient of an unused output; None if the output is not a tensor.
 
     Torch knows of the latter what it knows of a number on the CPU, which no function of CUDA
     tensors is known to return.

@@ -154,7 +154,7 @@ def _read_block(block: Any, table: TuningTable, where: str) -> None:
 def _check(row: TuningRow, kernel: TunedKernel, table: TuningTable, place: str) -> None:
     # nan and infinity are not JSON, but Python reads them.
     if not 0 <= row.us < float("inf"):
-        raise ValueError(f"{place}.us is {row.us}, which is no time")
+        raise ValueError(f"{place}.us is {row.us}, expected a time in microseconds")
     if len(row.at) != len(kernel.key):
         raise ValueError(f"{place} has {len(row.at)} values, but the key has {len(kernel.key)}")
     if table.find(kernel, row.at) is not None:

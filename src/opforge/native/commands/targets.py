@@ -571,7 +571,7 @@ def _imports(filename: str) -> bool:
 
 
 def _nearest(name: str, names: Iterable[str], otherwise: str, *, ending: str = "") -> str:
-    """What to do about a name that is none of `names`: take one that is close, or `otherwise`."""
+    """The fix for a name that is not in `names`: the closest one, or `otherwise`."""
     # By default "nope" is close enough to "opcode".
     close = difflib.get_close_matches(name, list(names), cutoff=0.7)
     return f"did you mean {' or '.join(n + ending for n in close)}?" if close else otherwise
