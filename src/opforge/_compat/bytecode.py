@@ -22,10 +22,13 @@ _LOAD_GLOBAL, _LOAD_ATTR, _LOAD_NAME, _IMPORT_NAME, _EXTENDED_ARG = (
     dis.opmap[name]
     for name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_NAME", "IMPORT_NAME", "EXTENDED_ARG")
 )
-# Lowest bits of an argument that say whether something is pushed, too.
+# `super().name` since Python 3.12.
+_LOAD_SUPER_ATTR = dis.opmap.get("LOAD_SUPER_ATTR", -1)
+# Lowest bits of an argument that say what is pushed, too, and how `super` was called.
 _SHIFTS = {
     _LOAD_GLOBAL: 1 if sys.version_info >= (3, 11) else 0,
     _LOAD_ATTR: 1 if sys.version_info >= (3, 12) else 0,
+    _LOAD_SUPER_ATTR: 2,
 }
 
 
@@ -225,6 +228,10 @@ class Expressions:
             stack += [_NULL] * effect
             if value == "run":
                 self.launchers.append(stack[-1 - effect])
+        elif opcode == _LOAD_SUPER_ATTR:
+            for _ in range(3):
+                self._pop()
+            stack += Expr("attribute", _OTHER, value, offset), *[_NULL] * (effect + 2)
         elif opcode in OUTSIDE:
             stack += *[_NULL] * (effect - 1), _expr(("outside", value, None, offset, ()))
         elif opcode in _CALLS:
