@@ -305,13 +305,15 @@ class Discovery:
     """What a function leads to, read without running it; iterating gives the kernels.
 
     `unresolved` says where reading could not follow. `unbound` are names that functions read but
-    nothing binds yet; what they will be bound to may launch kernels.
+    nothing binds yet; what they will be bound to may launch kernels. `wraps` is whether kernels may
+    be launched through `wrap_triton`.
     """
 
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     nested_ops: tuple[NestedOp, ...] = ()
     unbound: tuple[Unresolved, ...] = ()
+    wraps: bool = False
 
     def __iter__(self) -> Iterator[KernelRef]:
         return iter(self.kernels)
@@ -392,6 +394,12 @@ class Reading:
     def may_launch(self) -> bool:
         found = self.body
         return any((found.kernels, found.unresolved, found.unbound, self.nested))
+
+    @property
+    def may_wrap(self) -> bool:
+        """Whether the body may launch a kernel through `wrap_triton`."""
+        found = self.body
+        return found.wraps or bool(found.unresolved or found.unbound)
 
     @property
     def backward_may_launch(self) -> bool:

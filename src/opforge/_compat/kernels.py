@@ -89,6 +89,9 @@ def grid_bound_kernel(fn: types.FunctionType) -> Any:
     return None
 
 
+WRAP_TRITON = frozenset({"wrap_triton", "capture_triton"})
+
+
 def is_wrap_triton(value: Any) -> bool:
     """Whether a value is `torch.library.wrap_triton`, under any of its names."""
     return id(value) in _wrap_functions()
@@ -99,9 +102,8 @@ def _wrap_functions() -> dict[int, Any]:
     import torch._library.triton as home
 
     places = (torch.library, torch._library, home)
-    names = ("wrap_triton", "capture_triton")
-    found = [getattr(place, name) for place in places for name in names if hasattr(place, name)]
-    return {id(fn): fn for fn in found}
+    found = [vars(place).get(name) for place in places for name in WRAP_TRITON]
+    return {id(fn): fn for fn in found if fn is not None}
 
 
 def instance_dict(value: Any) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class Unfollowed(NamedTuple):
 class Walk:
     """What one object leads to: kernels by id, operators by name, functions; and what it lacks.
 
-    `unbound` are names that nothing is bound to yet.
+    `unbound` are names that nothing is bound to yet. `wraps`: a kernel may be launched through
+    torch's `wrap_triton`, or a wrapper of somebody else's.
     """
 
     # A walk that meets more says so and ends.
@@ -77,6 +78,7 @@ class Walk:
         self.functions: list[Reached] = []
         self.unbound: dict[str, Unfollowed] = {}
         self.gaps: list[Unfollowed] = []
+        self.wraps = False
         self._seen: dict[tuple[int, int], Any] = {}
         # By id, because hashing a class may run its metaclass's code; with the class.
         self._bases: dict[int, tuple[type[Any], list[Any]]] = {}
@@ -100,6 +102,7 @@ class Walk:
         said = mentions(fn.__code__)
         self.functions.append(reached)
         self._here, self._names = reached, said.names
+        self.wraps |= not kernels.WRAP_TRITON.isdisjoint(said.names)
         self._closure(fn)
         for name, is_certain in said.globals_read:
             value = fn.__globals__.get(name, ABSENT)
@@ -217,6 +220,7 @@ class Walk:
             self._kernel(bound)
         elif is_foreign_file(fn.__code__.co_filename):
             self._seen[key] = fn, owner
+            self.wraps |= kernels.is_wrap_triton(fn)
             # Of a decorator of others, only what it decorates counts.
             for cell in fn.__closure__ or ():
                 self.named(cell, "cell_contents", contents(cell), cost=cost, owner=owner)
@@ -307,6 +311,7 @@ class Walk:
             self._kernel(kernel)
         if kernel is value:
             return
+        self.wraps |= kernel is not None
         for name in _INNER:
             if name in held:
                 self._visit(held[name], cost=0)

@@ -79,6 +79,8 @@ class BodyReader:
             body,
             kernels=(*body.kernels, *added),
             nested_ops=tuple(op for op in body.nested_ops if op != self.name),
+            # What reading did not come upon may be launched in any way.
+            wraps=body.wraps or bool(added),
         )
         return body, _joined([self._kernels_in(fn) for fn in self.callbacks])
 
@@ -165,4 +167,5 @@ def _joined(found: Sequence[Discovery]) -> Discovery:
         tuple(u for d in found for u in d.unresolved),
         tuple(op for d in found for op in d.nested_ops),
         tuple(u for d in found for u in d.unbound),
+        any(d.wraps for d in found),
     )

@@ -48,6 +48,7 @@ def find_kernels(fn: Any, max_depth: int = 8, *, by_calls: bool = False) -> Disc
         tuple(dict.fromkeys(gaps)),
         tuple(_nested_ops(walk, texts)),
         tuple(Unresolved(*gap) for gap in walk.unbound.values()),
+        walk.wraps,
     )
 
 

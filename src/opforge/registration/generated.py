@@ -231,13 +231,13 @@ class KernelWriter:
     `guarded`: there is no Autograd kernel above, so the kernel keeps autograd from recording.
     `verified`: the fake rests on an assumption, which the first real call checks.
     `views`: the user's schema declares aliases, so outputs may alias inputs.
-    `launches`: whether the body may launch kernels, asked when the text is written.
+    `wraps`: whether the body may use `wrap_triton`, asked when the text is written.
     """
 
     guarded: bool
     verified: bool
     views: bool
-    launches: Callable[[], bool]
+    wraps: Callable[[], bool]
 
     def kernel(self, source: FunctionSource, lowered: Lowered) -> None:
         """`_of_kernel`: the body as the dispatcher calls it."""
@@ -321,8 +321,8 @@ class KernelWriter:
         """Call the user's function, check what it returns, and return it flattened."""
         call = f"_of_fn({emit_arguments(source, lowered)})"
         tensors = "".join(f", {a.name}" for a in lowered.tensors)
-        launches = self.launches()
-        if launches:
+        wraps = self.wraps()
+        if wraps:
             # Like `set_wrap_triton_enabled(False)`, without the cost of a context manager.
             source.add("_of_wrapped = _of_wrap_enabled()")
             source.add("_of_wrap_state.value = False")
@@ -331,7 +331,7 @@ class KernelWriter:
         source.add("except _of_Exception as _of_error:")
         source.add(f"    _of_explain_failure(_of_error{tensors})")
         source.add("    raise")
-        if launches:
+        if wraps:
             source.add("finally:")
             source.add("    _of_wrap_state.value = _of_wrapped")
         if lowered.signature.returns is None:

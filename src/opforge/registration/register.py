@@ -214,7 +214,7 @@ class Registration:
             guarded=definition.backward is None,
             verified=definition.fake.given is None,
             views=definition.views,
-            launches=lambda: definition.transparency.reading.may_launch,
+            wraps=lambda: definition.transparency.reading.may_wrap,
         )
         try:
             self._install_kernels(writer, completes=completes)
@@ -389,7 +389,7 @@ class Registration:
         definition = self.definition
         fn = definition.device_kernels[device_type]
         beside = self.generated.beside(f"the kernel for {device_type or 'other devices'}", fn)
-        kernel = beside.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
+        kernel = beside.later("_of_kernel", replace(writer, wraps=lambda: True).kernel)
         beside.namespace.update(
             _of_fn=fn,
             _of_unrecorded=Unrecorded(definition.transparency, beside.checks).eager(kernel),
