@@ -103,7 +103,7 @@ def test_a_model_that_cannot_be_exported_is_reported_with_its_line(source, tmp_p
         ("{}", "x:0=n", "names a module, not something in it"),
         ("{}:inputs", "x:0=n", "is neither a module nor an operator"),
         ("{}:model", "x=n", "--dynamic x=n does not name a dimension"),
-        ("{}:model", "z:0=n", "dynamic names 'z', which is not a tensor argument"),
+        ("{}:model", "z:0=n", "dynamic names dimension 0 of 'z'"),
     ],
 )
 def test_mistakes_are_reported_on_stderr(target, dynamic, text, source, tmp_path):

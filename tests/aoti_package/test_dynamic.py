@@ -6,13 +6,12 @@ import torch
 from opforge.aoti_package.export import export, read_dynamic, read_exportable
 from opforge.aoti_package.verify import (
     Symbol,
-    copy_of,
     eager_calls,
     open_sizes,
     other_sizes,
     resized,
 )
-from opforge.errors import BadOption, BuildFailed, UnsupportedBody, WrongArgument
+from opforge.errors import BadOption, BuildFailed, UnsupportedBody
 from support import packaged_ops
 
 
@@ -44,7 +43,7 @@ def test_a_tensor_in_a_record_is_named_by_its_path():
     assert exportable.paths == ("x", "cfg.weight", "cfg.eps")
     [found] = read_dynamic({"cfg.weight": {0: "n"}}, exportable)
     assert (found.path, found.label) == ("cfg.weight", "n")
-    with pytest.raises(BadOption, match=r"'cfg\.eps', which is not a tensor argument"):
+    with pytest.raises(BadOption, match=r"'cfg\.eps', which is not a tensor"):
         read_dynamic({"cfg.eps": {0: "n"}}, exportable)
 
 
@@ -57,11 +56,10 @@ def test_an_op_made_by_torch_is_named_by_its_schema():
     ("dynamic", "text"),
     [
         ({"z": {0: "n"}}, "the arguments x, y"),
-        ({"x": {5: "n"}}, "there is no dimension 5"),
+        ({"x": {5: "n"}}, "dimension 5 of 'x'"),
         ({"x": {0: "a b"}}, "does not name a dimension"),
         ({"x": {0: ("n", 1)}}, "does not name a dimension"),
         ({"x": {0: ("n", 1, 8)}, "y": {0: ("n", 1, 9)}}, "n has two ranges"),
-        ({"x": {0: "n"}, "y": {1: "n"}}, "n has two sizes, 4 and 3"),
     ],
 )
 def test_mistakes_are_reported(dynamic, text, exportable):
@@ -72,17 +70,11 @@ def test_mistakes_are_reported(dynamic, text, exportable):
 
 @pytest.mark.parametrize(
     "dynamic",
-    [{"x": {0: 7}}, {"x": {0: ("n", 8, 9)}}],
+    [{"x": {0: 7}}, {"x": {0: ("n", 8, 9)}}, {"x": {0: "n"}, "y": {1: "n"}}],
 )
 def test_what_torch_judges_is_refused_by_torch(dynamic, exportable):
     with pytest.raises((UnsupportedBody, BadOption)):
         export(exportable, read_dynamic(dynamic, exportable), strict=None)
-
-
-def test_a_size_that_export_would_make_constant_is_refused_with_a_fix():
-    exportable = read_exportable(Add(), (torch.ones(1, 3), torch.ones(1, 3)), None)
-    with pytest.raises(BadOption, match="trace with a size of 2 or more"):
-        read_dynamic({"x": {0: "batch"}}, exportable)
 
 
 class Lookup(torch.nn.Module):
@@ -153,21 +145,6 @@ def test_empty_tensors_are_tried_only_if_the_user_asked_for_zero(least, seen):
     assert symbols[0].least == seen
 
 
-def test_a_copy_has_the_same_strides_even_where_they_overlap():
-    for tensor in (
-        torch.randn(3, 1).expand(3, 4),
-        torch.randn(4, 6)[:, ::2],
-        torch.randn(9).as_strided((4, 3), (2, 1)),
-        torch.randn(12)[5:],
-        torch.tensor(2.0),
-        torch.empty(0, 3),
-    ):
-        copy = copy_of(tensor)
-        assert copy.stride() == tensor.stride()
-        assert torch.equal(copy, tensor)
-        assert copy.data_ptr() != tensor.data_ptr() or tensor.numel() == 0
-
-
 def test_a_failure_in_eager_is_reported_with_the_size():
     class Picky(torch.nn.Module):
         def forward(self, x):
@@ -181,10 +158,3 @@ def test_a_failure_in_eager_is_reported_with_the_size():
     assert "Picky itself fails in eager for n=1" in str(raised.value)
     assert "found: ValueError: too few" in str(raised.value)
     assert "fix: narrow the range in dynamic" in str(raised.value)
-
-
-def test_further_arguments_must_match_the_given_ones():
-    program, exportable, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
-    for args in ((torch.ones(4), torch.ones(4)), torch.ones(4)):
-        with pytest.raises(WrongArgument, match=r"also\[0\] is not a tuple"):
-            eager_calls(program, exportable, symbols, [args], {})

@@ -1,4 +1,4 @@
-"""Verification in the fresh process: comparison, imports and refusals."""
+"""Verification in the fresh process: imports and refusals."""
 
 import json
 import sys
@@ -9,60 +9,9 @@ import pytest
 import torch
 
 from opforge.aoti_package import fresh
-from opforge.aoti_package.verify import TOLERANCES, EagerCall, in_fresh_process, verify
+from opforge.aoti_package.verify import EagerCall, in_fresh_process, verify
 from opforge.errors import BadRegistration, BuildFailed, WrongResult
 from support.processes import run_python
-
-SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
-
-
-def difference(found, expected, **tolerance):
-    return fresh.difference(found, expected, {**SPEC, **tolerance})
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rounding_is_allowed_and_more_is_not(dtype):
-    expected = torch.randn(1000, dtype=dtype)
-    step = torch.finfo(dtype).eps
-    error, wrong = difference(expected * (1 + step), expected)
-    assert not wrong
-    assert 0 < error < 8 * step
-    assert difference(expected * 1.1, expected)[1]
-
-
-def test_small_results_are_compared_at_their_own_size():
-    expected = torch.full((8,), 1e-6)
-    assert difference(expected * 2, expected)[1] == "tolerance 0.0001 of its size"
-
-
-def test_integers_and_booleans_must_be_equal():
-    assert difference(torch.tensor([1, 2]), torch.tensor([1, 3])) == (
-        1.0,
-        "tolerance 0 of its size",
-    )
-    assert difference(torch.tensor([True]), torch.tensor([True])) == (0.0, "")
-
-
-def test_infinities_and_nans_agree_only_with_themselves():
-    odd = torch.tensor([float("inf"), float("-inf"), float("nan"), 1.0])
-    assert difference(odd, odd.clone()) == (0.0, "")
-    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0]))[1]
-    assert difference(torch.tensor([1.0]), torch.tensor([float("inf")]))[1]
-
-
-def test_given_tolerances_mean_what_they_mean_for_allclose():
-    a, b = torch.tensor([1.05]), torch.tensor([1.0])
-    assert difference(a, b, atol=0.1)[1] == ""
-    assert difference(a, b, rtol=0.1)[1] == ""
-    assert difference(a, b, rtol=0.01)[1] == "tolerance rtol=0.01, atol=0"
-
-
-def test_a_different_shape_dtype_or_count_is_reported():
-    one, two = torch.ones(1), torch.ones(2)
-    assert fresh.compare(SPEC, [one], [two])["wrong"] == (
-        "tensor 0 is torch.float32 (1,) instead of torch.float32 (2,)"
-    )
-    assert fresh.compare(SPEC, [one], [])["wrong"] == "1 tensors instead of 0"
 
 
 def eager_call(grad, *, expected):
@@ -75,7 +24,7 @@ def test_a_mutated_input_is_compared_and_the_call_is_named(built_op, tmp_path):
     grad = torch.ones(6)
     found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed)
     assert found.calls == (("as told", 0),)
-    with pytest.raises(WrongResult, match=r"as told: tensor 0 differs by 1, tolerance 0\.0001"):
+    with pytest.raises(WrongResult, match=r"as told: input after the call"):
         verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed)
 
 

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,6 @@ from .verify import (
     refuse_while_verifying,
     restored,
     verify,
-    workplace,
 )
 
 
@@ -72,15 +72,19 @@ def package(
     sizes in the dynamic ranges, and for every tuple of arguments in `also`.
     """
     refuse_while_verifying("opforge.package")
-    place = _read_path(Path(path))
-    for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        # With NaN nothing would ever differ.
-        if tolerance is not None and not tolerance >= 0:
-            raise BadOption(f"{name} must be 0 or more, got {tolerance}", fix=f"{name}=1e-3")
+    place = Path(path)
+    if place.suffix != ".pt2":
+        raise BadOption(
+            f"a package's name must end in .pt2, got {str(place)!r}",
+            fix=f"{place.with_suffix('.pt2')}",
+        )
+    # Now, because compiling may take minutes.
+    place.parent.mkdir(parents=True, exist_ok=True)
+    tolerance = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
     exportable = read_exportable(model, args, kwargs)
     title, dims = exportable.title, read_dynamic(dynamic, exportable)
     exported = export(exportable, dims, strict=strict)
-    program, reasons = exported.program, [str(failure) for failure in exported.failures]
+    program, reasons = exported.program, [*exported.failures]
     report = [
         ReportRow(
             "export",
@@ -97,7 +101,8 @@ def package(
         # pytorch#165444: a buffer of one element is folded into the code, and its changes are lost.
         configs[folding] = False
         reasons.append(f"{folding} is off, because a call changes {', '.join(state)}")
-    with workplace() as folder:
+    with tempfile.TemporaryDirectory(prefix="opforge-package-") as temporary:
+        folder = Path(temporary)
         # Built under its final name, which the archive repeats inside; moved once it is verified.
         built = folder / place.name
         started = time.perf_counter()
@@ -111,8 +116,7 @@ def package(
         ]
         ops, kernels = ops_of(program, built), kernels_of(program, built)
         training, needed = exportable.module.training, needed_at_run_time(ops)
-        verification = verify(built, calls, needed, rtol=rtol, atol=atol, training=training)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        verification = verify(built, calls, needed, tolerance=tolerance, training=training)
         shutil.move(built, place)
     load = verification.load_seconds
     without = ", without importing opforge" if verification.without_opforge else ""
@@ -145,24 +149,6 @@ def package(
             _write_traces, exportable, state, calls[0], dynamic=bool(symbols)
         ),
     )
-
-
-def _read_path(place: Path) -> Path:
-    """The package's path; AOTInductor requires the suffix."""
-    if place.suffix != ".pt2":
-        raise BadOption(
-            f"a package's name must end in .pt2, got {str(place)!r}",
-            fix=f"{place.with_suffix('.pt2')}",
-        )
-    # Checked now, because compiling may take minutes.
-    above = next(folder for folder in place.absolute().parents if folder.exists())
-    if place.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadOption(
-            f"{place} cannot be written",
-            found=f"{place if place.is_dir() else above}",
-            fix="choose a file in a folder that you can write to",
-        )
-    return place
 
 
 @contextlib.contextmanager
@@ -199,9 +185,9 @@ def _write_traces(  # noqa: PLR0917  # what a package keeps, then what its user 
         run = functools.partial(model, *exportable.args, **exportable.kwargs)
         write_trace(run, str(compiled), repeat)
     # In a fresh process, because a package that crashes takes its process down.
-    with workplace() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         in_fresh_process(
-            package.path, [call], package.needed, folder, trace=packaged, repeat=repeat
+            package.path, [call], package.needed, Path(folder), trace=packaged, repeat=repeat
         )
     return compiled, packaged
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
-import linecache
 import re
 import sysconfig
 import time
@@ -124,47 +122,32 @@ class DynamicDim:
 
 def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[DynamicDim, ...]:
     """Every dynamic dimension; dimensions with the same name share one `torch.export.Dim`."""
-    leaves = exportable.by_path
-    ranges: dict[str, tuple[int | None, int | None]] = {}
-    sizes: dict[str, int] = {}
+    ranges: dict[str, tuple[Any, ...]] = {}
     dims: list[tuple[str, int, Any]] = []
     for path, by_index in (dynamic or {}).items():
-        tensor = leaves.get(path)
-        if not isinstance(tensor, torch.Tensor):
-            raise _not_a_tensor(path, exportable)
+        tensor = exportable.by_path.get(path)
         for index, value in by_index.items():
-            if not -tensor.dim() <= index < tensor.dim():
+            if not isinstance(tensor, torch.Tensor) or not -tensor.dim() <= index < tensor.dim():
+                shape = f", of shape {tuple(tensor.shape)}" if tensor is not None else ""
                 raise BadOption(
-                    f"there is no dimension {index!r}",
-                    parameter=path,
-                    found=f"a tensor of shape {tuple(tensor.shape)}",
+                    f"dynamic names dimension {index!r} of {path!r}, which is not a tensor "
+                    f"argument of {exportable.title} that has it{shape}",
+                    found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
                 )
             if isinstance(value, (str, tuple)):
                 name, *bounds = (value,) if isinstance(value, str) else value
                 _add_range(name, tuple(bounds), path, ranges)
-                _check_size(name, tensor.shape[index], path, sizes)
                 dims.append((path, index % tensor.dim(), name))
             else:
                 # A torch.export.Dim, which torch judges.
                 dims.append((path, index % tensor.dim(), value))
-    named = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in ranges.items()}
+    named = {name: torch.export.Dim(name, min=r[0], max=r[1]) for name, r in ranges.items()}
     return tuple(
         DynamicDim(path, index, value, named[value], least=1 if ranges[value][0] != 0 else 0)
         if isinstance(value, str)
         # Hints such as Dim.AUTO have no name.
         else DynamicDim(path, index, getattr(value, "__name__", f"{path}[{index}]"), value)
         for path, index, value in dims
-    )
-
-
-def _not_a_tensor(path: str, exportable: Exportable) -> BadOption:
-    close = difflib.get_close_matches(path, exportable.paths)
-    below = [name for name in exportable.paths if name.startswith(f"{path}.")]
-    names = " or ".join(close or below)
-    return BadOption(
-        f"dynamic names {path!r}, which is not a tensor argument of {exportable.title}",
-        found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
-        fix=f"did you mean {names}?" if names else "name one of its arguments",
     )
 
 
@@ -180,37 +163,6 @@ def _add_range(name: str, bounds: tuple[Any, ...], path: str, ranges: dict[str, 
     ranges[name] = bounds or ranges.get(name, (None, None))
 
 
-def _check_size(name: str, size: int, path: str, sizes: dict[str, int]) -> None:
-    if size < 2:
-        raise BadOption(
-            f"{name} has size {size}, which torch.export makes a constant",
-            parameter=path,
-            fix="trace with a size of 2 or more; the package will still accept 1",
-        )
-    if sizes.setdefault(name, size) != size:
-        raise BadOption(
-            f"{name} has two sizes, {sizes[name]} and {size}",
-            parameter=path,
-            fix="give dimensions of different sizes different names",
-        )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why one way of exporting failed, and where in the user's code."""
-
-    way: str
-    what: str
-    fix: str
-    location: str | None
-    # The source at the location.
-    line: str
-
-    def __str__(self) -> str:
-        where = f" at {self.location} ({self.line})" if self.location else ""
-        return f"{self.way} export failed{where}: {self.what}"
-
-
 @dataclass(frozen=True)
 class Exported:
     """An exported program, how it was exported, and why other ways failed."""
@@ -218,36 +170,33 @@ class Exported:
     program: Any
     strict: bool
     seconds: float
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[str, ...] = ()
 
 
 def export(
     exportable: Exportable, dims: tuple[DynamicDim, ...], *, strict: bool | None
 ) -> Exported:
     """Non-strict, then strict; `strict` chooses one of them."""
-    failures: list[Failure] = []
-    cause: Exception | None = None
+    failures: list[str] = []
+    errors: list[Exception] = []
     for way in (False, True) if strict is None else (strict,):
         started = time.perf_counter()
         try:
             program = _export(exportable, dims, strict=way)
         except Exception as error:  # noqa: BLE001  # torch may raise anything; all of it is reported
-            failures.append(_failure(error, "strict" if way else "non-strict"))
-            cause = error
+            errors.append(error)
+            failures.append(f"{'strict' if way else 'non-strict'} export failed{_reason(error)}")
         else:
             _refuse_constants(exportable, program)
             return Exported(program, way, time.perf_counter() - started, tuple(failures))
-    first = failures[0]
-    if len(failures) == 1:
-        found = f"{first.line}: {first.what}" if first.line else first.what
-    else:
-        found = indented(map(str, failures))
+    text = "".join(failures).lower()
     raise UnsupportedBody(
-        f"{exportable.title} cannot be exported {' or '.join(f.way for f in failures)}",
-        found=found,
-        fix=first.fix,
-        location=first.location or failures[-1].location or _forward(exportable),
-    ) from cause
+        f"{exportable.title} cannot be exported",
+        found=indented(failures),
+        fix=getattr(errors[0], "fix", None)
+        or next((fix for sign, fix in _FIXES.items() if sign in text), _IN_AN_OP),
+        location=next(filter(None, map(_user_location, errors)), None) or _forward(exportable),
+    ) from errors[-1]
 
 
 def _export(exportable: Exportable, dims: tuple[DynamicDim, ...], *, strict: bool) -> Any:
@@ -343,32 +292,22 @@ _IN_AN_OP = (
 )
 # What torch's message contains, and the fix for it where torch's own does not suit a package.
 _FIXES = {
-    "not all values of": "narrow the range in dynamic",
-    "not in range": "widen the range in dynamic, or trace with another size",
     "data-dependent": "the value is known only at run time: write the branch with torch.where or "
     "torch.cond, or tell torch.export what holds with torch._check",
     "constraints violated": "the code works only for this size: compute shapes from x.shape "
-    "instead of writing numbers, or leave the dimension out of dynamic",
+    "instead of writing numbers, trace with a size of at least 2, or leave the dimension out of "
+    "dynamic",
     "pytree": "pass and return tensors, numbers, tuples, lists or dicts, or register the class "
     "with torch.export.register_dataclass",
 }
 
 
-def _failure(error: Exception, way: str) -> Failure:
-    """Any error of an export, in terms of the user's code."""
-    own = isinstance(error, OpforgeError)
-    text = str(error) if own else f"{type(error).__name__}: {error}"
+def _reason(error: Exception) -> str:
+    """Where and why, in the first lines of its message."""
+    place = _user_location(error)
+    text = str(error) if isinstance(error, OpforgeError) else f"{type(error).__name__}: {error}"
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("  fix")]
-    fix = next((fix for sign, fix in _FIXES.items() if sign in text.lower()), _IN_AN_OP)
-    location = _user_location(error)
-    file, _, number = (location or ":0").rpartition(":")
-    return Failure(
-        way,
-        indented(lines[:_MOST_LINES]),
-        getattr(error, "fix", None) or fix,
-        location,
-        linecache.getline(file, int(number)).strip(),
-    )
+    return f"{f' at {place}' if place else ''}: {indented(lines[:_MOST_LINES])}"
 
 
 def indented(lines: Iterable[str]) -> str:

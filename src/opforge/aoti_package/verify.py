@@ -6,12 +6,8 @@ import contextlib
 import json
 import math
 import os
-import shlex
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,35 +16,13 @@ from typing import Any
 import torch
 
 from .. import _compat, environment
-from ..errors import (
-    BadRegistration,
-    BuildFailed,
-    NeedsGpu,
-    OpforgeError,
-    WrongArgument,
-    WrongResult,
-    first_line,
-)
+from ..comparison import MANY_STEPS, Tolerance, copy_of, difference, largest_error
+from ..errors import BadRegistration, BuildFailed, OpforgeError, WrongResult, first_line
 from ..libstdcxx import to_preload
 from .export import DynamicDim, Exportable, indented
 from .package_record import PackagedOp
 
 SCRIPT = Path(__file__).with_name("fresh.py")
-
-# How far a result may be off, relative to its own size plus its tensor's mean size. About twice the
-# rounding error of adding a thousand products in another order; integers must be equal.
-TOLERANCES = {
-    "torch.float64": 1e-9,
-    "torch.complex128": 1e-9,
-    "torch.float32": 1e-4,
-    "torch.complex64": 1e-4,
-    "torch.float16": 4e-3,
-    "torch.bfloat16": 2e-2,
-    "torch.float8_e4m3fn": 0.13,
-    "torch.float8_e4m3fnuz": 0.13,
-    "torch.float8_e5m2": 0.26,
-    "torch.float8_e5m2fnuz": 0.26,
-}
 
 
 @dataclass(frozen=True)
@@ -85,21 +59,13 @@ def eager_calls(
     for sizes in other_sizes(symbols):
         label = ", ".join(f"{name}={size}" for name, size in sizes.items())
         wanted.append((label, resized(program, exportable, symbols, sizes)))
-    wanted += [(f"also[{i}]", _leaves_of(exportable, i, args)) for i, args in enumerate(also)]
+    for number, args in enumerate(also):
+        leaves = _compat.aoti.flatten((args, dict(exportable.kwargs)))
+        wanted.append((f"also[{number}]", leaves))
     if state:
         wanted.append((f"{wanted[0][0]}, again", exportable.leaves))
     with restored(state.values()):
         return [_run(exportable, label, leaves) for label, leaves in wanted]
-
-
-def _leaves_of(exportable: Exportable, index: int, args: Any) -> list[Any]:
-    leaves = _compat.aoti.flatten((args, dict(exportable.kwargs)))
-    if not isinstance(args, (tuple, list)) or len(leaves) != len(exportable.leaves):
-        raise WrongArgument(
-            f"also[{index}] is not a tuple of positional arguments as args is",
-            found=f"{len(leaves)} values instead of {len(exportable.leaves)}",
-        )
-    return leaves
 
 
 def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
@@ -108,14 +74,6 @@ def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     try:
         with torch.no_grad():
             values = _compat.aoti.flatten(exportable.module(*args, **kwargs))
-    except NeedsGpu as error:
-        raise NeedsGpu(
-            f"{exportable.title} was exported, but compiling and verifying it needs a GPU",
-            found=error.what,
-            fix="run this with CUDA tensors on a machine with the GPU that the package is for",
-            op=error.op,
-            location=error.location,
-        ) from error
     except OpforgeError:
         raise
     except Exception as error:
@@ -133,16 +91,6 @@ def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
 
 def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
     return [v.detach() for v in values if isinstance(v, torch.Tensor)]
-
-
-def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, gaps and overlaps."""
-    plain = tensor.detach()
-    if type(plain) is not torch.Tensor or plain.layout is not torch.strided or not plain.numel():
-        return plain.clone()
-    extent = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True))
-    memory = plain.as_strided((extent,), (1,), plain.storage_offset()).clone()
-    return memory.as_strided(plain.shape, plain.stride())
 
 
 def mutated_state(program: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -271,28 +219,34 @@ def verify(
     calls: Sequence[EagerCall],
     needed: Sequence[PackagedOp],
     *,
-    rtol: float | None = None,
-    atol: float | None = None,
+    tolerance: Tolerance = None,
     training: bool = False,
 ) -> Verification:
-    """Load the package, make every call, and raise if a result differs from eager's.
-
-    Where neither `rtol` nor `atol` is given, the tolerance follows from the dtype.
-    """
-    result = in_fresh_process(package, calls, needed, package.parent, rtol=rtol, atol=atol)
-    compared = result["calls"]
-    if any(c["wrong"] for c in compared):
+    """Load the package, make every call, and raise if a result differs from eager's."""
+    result = in_fresh_process(package, calls, needed, package.parent)
+    errors, wrong = [], []
+    for call, own in zip(calls, result["results"], strict=True):
+        texts = (
+            difference(own["outputs"], call.outputs, "output", tolerance, MANY_STEPS),
+            difference(own["after"], call.after, "input after the call", tolerance, MANY_STEPS),
+        )
+        text = next(filter(None, texts), "")
+        wrong += [f"{call.label}: {text}"] if text else []
+        if not wrong:
+            found, expected = own["outputs"] + own["after"], call.outputs + call.after
+            errors.append((call.label, largest_error(found, expected)))
+    if wrong:
         fix = "to accept the difference, pass rtol=... and atol=..."
         if training:
             fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
         raise WrongResult(
             f"{package.name} disagrees with eager, so it was not kept",
-            found=indented(f"{c['label']}: {c['wrong'] or 'agrees'}" for c in compared),
+            found=indented(wrong),
             fix=fix,
         )
     return Verification(
         load_seconds=result["load_seconds"],
-        calls=tuple((c["label"], c["error"]) for c in compared),
+        calls=tuple(errors),
         without_opforge=not result["opforge"],
         preload=result["preload"],
     )
@@ -304,12 +258,10 @@ def in_fresh_process(
     needed: Sequence[PackagedOp],
     folder: Path,
     *,
-    rtol: float | None = None,
-    atol: float | None = None,
     trace: Path | None = None,
     repeat: int = 10,
 ) -> dict[str, Any]:
-    """Load and call the package in a fresh process, with its input files in `folder`."""
+    """Load and call the package in a fresh process, with its files in `folder`."""
     for op in needed:
         if op.local:
             raise BadRegistration(
@@ -322,24 +274,21 @@ def in_fresh_process(
     modules = {(op.module, op.file): None for op in needed if op.module}
     # An op that is not defined in Python came with a library, but nothing says with which one.
     foreign = any(not op.module for op in needed)
-    saved = folder / "calls.pt"
-    torch.save([vars(call) for call in calls], saved)
+    torch.save([call.inputs for call in calls], folder / "calls.pt")
     spec: dict[str, Any] = {
         "sys_path": sys.path,
         "loader": _compat.aoti.LOADER,
         "package": str(package.absolute()),
-        "calls": str(saved),
+        "calls": str(folder / "calls.pt"),
+        "results": str(folder / "results.pt"),
         "modules": [{"module": m, "file": f} for m, f in modules],
         "libraries": sorted(map(str, torch.ops.loaded_libraries)) if foreign else (),
-        "tolerances": TOLERANCES,
-        "rtol": rtol,
-        "atol": atol,
         "trace": str(trace.absolute()) if trace else "",
         "repeat": repeat,
     }
     result = run_fresh(spec, folder)
     if "error" not in result:
-        return result
+        return {**result, "results": torch.load(spec["results"], weights_only=True)}
     if result["stage"] == "import" or "Could not find schema" in result["error"]:
         names = ", ".join(f"{op.name} ({op.location or 'not defined in Python'})" for op in needed)
         raise BadRegistration(
@@ -348,11 +297,10 @@ def in_fresh_process(
             fix="define them in a module that can be imported on its own, without arguments or "
             "this process's state, and not under `if __name__ == ...`",
         )
-    doing = {"load": "loaded", "run": "called", "trace": "traced"}[result["stage"]]
     raise BuildFailed(
-        f"the package cannot be {doing} in a fresh process",
+        f"the package fails in a fresh process, at stage {result['stage']}",
         found=indented(result["error"].strip().splitlines()),
-        fix="if a size is refused, narrow the range in dynamic" if doing == "called" else None,
+        fix="if a size is refused, narrow the range in dynamic",
     )
 
 
@@ -360,25 +308,22 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> d
     """Run the script on a spec, with the system's libstdc++ where packages bring another."""
     file, result, preload = folder / "spec.json", folder / "result.json", to_preload()
     file.write_text(json.dumps({**spec, "result": str(result)}))
-    command, variables = [sys.executable, str(script), str(file)], dict(os.environ)
+    variables = dict(os.environ)
     if preload:
         variables["LD_PRELOAD"] = f"{preload}:{environment.LD_PRELOAD.get()}".rstrip(":")
-    process = subprocess.run(  # noqa: S603  # this interpreter and opforge's own script
-        command, capture_output=True, text=True, check=False, env=variables
-    )
-    if process.returncode:
-        status = process.returncode
-        ended = (
-            f"was killed by {signal.Signals(-status).name}"
-            if status < 0
-            else f"exited with status {status}"
+    try:
+        subprocess.run(  # noqa: S603  # this interpreter and opforge's own script
+            [sys.executable, str(script), str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=variables,
         )
-        before = f"LD_PRELOAD={preload} " if preload else ""
+    except subprocess.CalledProcessError as error:
         raise BuildFailed(
-            f"the process that loads the package {ended}",
-            found=indented(process.stderr.strip().splitlines()[-6:]) or "nothing on stderr",
-            fix=f"to reproduce it: {before}{shlex.join(command)}",
-        )
+            f"the process that loads the package failed: {error}",
+            found=indented(error.stderr.strip().splitlines()[-6:]) or "nothing on stderr",
+        ) from None
     return {**json.loads(result.read_text()), "preload": preload}
 
 
@@ -390,17 +335,3 @@ def refuse_while_verifying(what: str) -> None:
             fix='put the call under `if __name__ == "__main__":`, '
             "so that an import defines the operators and does nothing else",
         )
-
-
-@contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A temporary folder; kept where the error names a command that needs it."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="opforge-package-"))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        try:
-            yield folder
-        except BuildFailed as error:
-            if str(folder) in str(error):
-                stack.pop_all()
-            raise

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..comparison import Tolerance
 from ..errors import BadOption, OpforgeError, WrongArgument
 from ..native.commands.targets import Place, is_tree, load, locate, users_own
 from ..progress import ProgressBar, watching
@@ -17,7 +18,6 @@ from .inputs import arguments_from
 from .report import CheckReport, Problem, Row, Summary
 from .run import Progress, check_call, select
 from .subject import Settings, interpreting
-from .values import Tolerance
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

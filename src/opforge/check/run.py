@@ -18,13 +18,21 @@ import torch
 from .. import _compat, environment
 from ..aoti_package.verify import refuse_while_verifying
 from ..arch_names import parse_arch
+from ..comparison import Tolerance
 from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry
 from .reasons import cut, reason_of
 from .report import FAIL, SKIPPED, CheckReport, Row, failed, skipped
 from .rows import autograd, devices, eager, export, graph
-from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
-from .values import OpCall, Tolerance, describe
+from .subject import (
+    GPU_FIX,
+    OpCall,
+    Settings,
+    Subject,
+    cuda_devices,
+    describe,
+    interpreting,
+)
 
 Judge = Callable[[Subject], Row]
 # Called with None when a row begins, and with the row when it has ended.

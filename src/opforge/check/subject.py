@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +14,69 @@ import torch
 
 from .. import _compat, environment
 from ..arch_names import parse_arch
+from ..comparison import Tolerance, copy_of, difference, parts, same_bits, tensors_in
 from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
 from .reasons import short_reason
-from .values import OpCall, Tolerance, difference, resized, same_bits, tensors_in, with_gaps
 
 Tensor = torch.Tensor
+Change = Callable[[str, Tensor], Any]
+# Indices and flags stay as they are, so that they remain valid; 8-bit floats have no arithmetic.
+HALVED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 GPU_FIX = "run on a machine with a GPU, or start Python with TRITON_INTERPRET=1"
 # What graphs are traced for, and libraries built, if nobody says it.
 _ARCH = "sm_90"
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """Arguments as the user gives them; `names` are the parameters of the positional ones."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    names: tuple[str, ...]
+
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Every tensor with its path, in order."""
+        named = [*zip(self.names, self.args, strict=True), *self.kwargs.items()]
+        return [pair for name, value in named for pair in tensors_in(value, name)]
+
+    def map(self, change: Change) -> OpCall:
+        """The call with every tensor replaced."""
+        args = tuple(
+            replace_tensors(value, change, name)
+            for name, value in zip(self.names, self.args, strict=True)
+        )
+        kwargs = {name: replace_tensors(v, change, name) for name, v in self.kwargs.items()}
+        return OpCall(args, kwargs, self.names)
+
+    def with_tensors(self, tensors: Iterable[Any]) -> OpCall:
+        """The call with other tensors, in the order of `tensors()`."""
+        rest = iter(tensors)
+        return self.map(lambda _path, _tensor: next(rest))
+
+    def map_each(self, change: Callable[[Tensor], Tensor]) -> OpCall:
+        """The call with every tensor changed once; one given twice stays one."""
+        made: dict[int, Tensor] = {}
+
+        def changed(_path: str, tensor: Tensor) -> Tensor:
+            if id(tensor) not in made:
+                made[id(tensor)] = change(tensor)
+            return made[id(tensor)]
+
+        return self.map(changed)
+
+    def cloned(self) -> OpCall:
+        """Copies of all tensors, without their history."""
+        return self.map_each(copy_of)
+
+    def recording(self, paths: Iterable[str]) -> OpCall:
+        """Copies; those at `paths` require grad."""
+        wanted = set(paths)
+        return self.cloned().map(lambda p, t: t.requires_grad_(p in wanted))
 
 
 @dataclass(frozen=True)
@@ -336,3 +389,47 @@ def _looks(value: Any) -> Any:
     returned, written = value
     blank = OpCall((returned, written), {}, ("output", "written"))
     return blank.map(lambda _p, t: torch.empty_like(t, device="meta")).args
+
+
+def replace_tensors(value: Any, change: Change, path: str) -> Any:
+    if isinstance(value, Tensor):
+        return change(path, value)
+    steps = parts(value)
+    if steps is None or not tensors_in(value, path):
+        return value
+    new = [replace_tensors(part, change, path + step) for step, part in steps]
+    if dataclasses.is_dataclass(value):
+        # Not dataclasses.replace: __post_init__ may look into tensors that are fake now.
+        made = copy.copy(value)
+        for field, part in zip(dataclasses.fields(value), new, strict=True):
+            object.__setattr__(made, field.name, part)
+        return made
+    if isinstance(value, dict):
+        return dict(zip(value, new, strict=True))
+    return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+
+
+def resized(tensor: Tensor, size: int) -> Tensor:
+    """The tensor with its rows repeated to `size`; dimensions keep their order in memory."""
+    if tensor.shape[0] == 0:
+        return tensor.new_zeros((size, *tensor.shape[1:]))
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    rows = torch.arange(size, device=tensor.device) % tensor.shape[0]
+    dense = tensor.detach().index_select(0, rows).permute(order).contiguous()
+    return dense.permute([order.index(d) for d in range(tensor.dim())])
+
+
+def with_gaps(tensor: Tensor) -> Tensor:
+    """The same values with gaps; code that assumes none reads wrong values, in bounds."""
+    if not tensor.dim():
+        return torch.stack([tensor, tensor + 1])[0]
+    # Of integers, which may be indices, others would be out of range.
+    has_others = tensor.dtype in (*HALVED, torch.complex64, torch.complex128)
+    wide = torch.stack([tensor, tensor + 1 if has_others else tensor.roll(1, -1)], -1)
+    return torch.cat([wide, wide], -2).select(-1, 0).narrow(-1, 0, tensor.shape[-1])
+
+
+def describe(path: str, tensor: Tensor) -> str:
+    """`x: float32 (8, 128) on cpu`."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{path}: {dtype} {tuple(tensor.shape)} on {tensor.device}"

@@ -119,7 +119,7 @@ def test_gradients_are_compared_with_the_references(op_name):
     wrong = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
     found = row("autograd", wrong, *inputs, reference=lambda x, y: x * y)
     assert found.status == "fail"
-    assert found.reason.startswith("gradient of y: off by")
+    assert found.reason.startswith("gradient of y: ")
 
 
 def test_the_error_of_the_backward_is_the_reason(op_name):
@@ -180,7 +180,7 @@ def by_view(ctx, grad):
 @pytest.mark.parametrize(
     ("backward", "reason"),
     [
-        (by_memory, "with a non-contiguous gradient, gradient of x: off by"),
+        (by_memory, "with a non-contiguous gradient, gradient of x: "),
         (by_view, "with a non-contiguous gradient: RuntimeError: view size is not"),
     ],
 )

@@ -66,7 +66,7 @@ def test_export_fails_where_the_program_computes_something_else(op_name, name):
 
     found = row(name, alternates, torch.zeros(4, 3))
     assert found.status == "fail"
-    assert found.reason.startswith("output: off by 2")
+    assert found.reason.startswith("output: ")
 
 
 def test_a_second_row_runs_the_program_alone(op_name):

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
+from ...comparison import MANY_STEPS, difference, root_mean_square, tensors_in
 from ...errors import MissingBackward
 from ..reasons import reason_of, short_reason
 from ..report import PASS, Row, failed, passed, skipped
-from ..subject import Subject
-from ..values import OpCall, gradient_difference, root_mean_square, tensors_in, with_gaps
+from ..subject import OpCall, Subject, with_gaps
 
 Tensor = torch.Tensor
 
@@ -252,8 +252,8 @@ def _unlike(
         floor = _RESIDUE * largest if len(pairs) > 1 else 0.0
         for output, own, theirs in pairs:
             named = f"gradient of {path}{through(output, len(pairs))}"
-            text = gradient_difference(
-                own[index], theirs[index], named, subject.settings.tolerance, floor
+            text = difference(
+                own[index], theirs[index], named, subject.settings.tolerance, MANY_STEPS, floor
             )
             if text:
                 return text
@@ -291,7 +291,9 @@ def gradients_differ(
 ) -> str:
     """How the gradients of two runs differ; empty if they do not, or one records none."""
     pairs = zip(paths, found or (), expected or (), strict=False)
-    texts = (gradient_difference(one, two, f"gradient of {path}") for path, one, two in pairs)
+    texts = (
+        difference(one, two, f"gradient of {path}", steps=MANY_STEPS) for path, one, two in pairs
+    )
     return next(filter(None, texts), "")
 
 

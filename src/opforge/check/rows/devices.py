@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...comparison import difference, tensors_in
 from ...native.frontend.declaration import alternatives_of, declarations_of
 from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, Subject, interpreting
-from ..values import difference, tensors_in
 
 Tensor = torch.Tensor
 

@@ -8,20 +8,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ... import _compat
+from ...comparison import difference, paired, same_bits, shown, tensors_in, unlike
 from ...errors import WrongResult
 from ..reasons import reason_of, short_reason
 from ..report import Row, failed, passed, skipped
-from ..subject import GPU_FIX, Batches, Subject, cuda_devices
-from ..values import (
+from ..subject import (
+    GPU_FIX,
     HALVED,
+    Batches,
     OpCall,
-    difference,
-    paired,
+    Subject,
+    cuda_devices,
     replace_tensors,
-    same_bits,
-    shown,
-    tensors_in,
-    unlike,
 )
 from .graph import uncompiled
 

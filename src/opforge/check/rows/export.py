@@ -14,12 +14,12 @@ import torch
 from ... import _compat
 from ...aoti_package.package_record import needed_at_run_time, ops_of
 from ...aoti_package.verify import EagerCall, tensors_of, verify
+from ...comparison import tensors_in
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
 from ..report import Row, failed, passed, skipped
-from ..subject import Batches, CallResult, Subject
-from ..values import OpCall, tensors_in
+from ..subject import Batches, CallResult, OpCall, Subject
 from .graph import ON_FAKES
 
 _checking = _compat.checking

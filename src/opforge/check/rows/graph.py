@@ -16,8 +16,7 @@ from ...native.ir.kernel_request import Request, Requests, want
 from ...notebook import counted
 from ..reasons import reason_of, short_reason
 from ..report import Row, failed, passed, skipped
-from ..subject import Batches, CallResult, Subject
-from ..values import OpCall
+from ..subject import Batches, CallResult, OpCall, Subject
 from .autograd import gradients, gradients_differ
 
 _checking = _compat.checking
