@@ -6,13 +6,17 @@ As text, as JSON, for CI as JUnit's XML, and as a page.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ..errors import first_line
 from ..notebook import html_table
@@ -138,41 +142,25 @@ class CheckReport:
         return self._rendered(self.rows)
 
 
-_TEXT_WIDTH = 76
-
-
 def _table(rows: tuple[Row, ...]) -> list[str]:
     """A row's time is left out below what `0.1 s` rounds."""
-    times = [f"{row.seconds:.1f} s" if row.seconds >= 0.05 else "" for row in rows]
-    widths = [max(map(len, texts), default=0) for texts in ([row.name for row in rows], times)]
-    lines: list[str] = []
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "left", "right"):
+        table.add_column(no_wrap=True, justify=justify)
+    table.add_column(max_width=78)
     shown: set[str] = set()
-    for row, time in zip(rows, times, strict=True):
-        start = f"  {row.name:<{widths[0]}}  {row.status:<{len(SKIPPED)}}  "
-        start += f"{time:>{widths[1]}}  " if widths[1] else ""
-        texts = textwrap.wrap(row.reason, _TEXT_WIDTH) or [""]
+    for row in rows:
+        time = f"{row.seconds:.1f} s" if row.seconds >= 0.05 else ""
         # Ten rows that lack a GPU need to say only once what helps.
-        if row.fix not in shown:
-            texts += _wrapped("fix", row.fix)
+        fix = f"fix: {row.fix}" if row.fix and row.fix not in shown else ""
         if row.status == SKIPPED:
             shown.add(row.fix)
-        texts += [line for note in row.notes for line in _wrapped("note", note)]
-        indents = [start, *[" " * len(start)] * (len(texts) - 1)]
-        lines += [f"{indent}{text}".rstrip() for indent, text in zip(indents, texts, strict=True)]
-    return lines
-
-
-def _wrapped(title: str, text: str) -> list[str]:
-    if not text:
-        return []
-    return textwrap.wrap(
-        f"{title}: {text}",
-        _TEXT_WIDTH,
-        subsequent_indent=" " * (len(title) + 2),
-        # A command that is cut cannot be copied.
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        texts = filter(None, (row.reason, fix, *(f"note: {note}" for note in row.notes)))
+        table.add_row(f"  {row.name}", row.status, time, Text("\n".join(texts)))
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 @dataclass(frozen=True)
@@ -246,29 +234,29 @@ class Summary:
     def as_junit(self) -> str:
         """JUnit's XML, as CI systems read it: a suite per op, a case per row."""
         suites = ET.Element("testsuites", name="opforge check")
-        for report in self.reports:
-            suite = ET.SubElement(suites, "testsuite", name=report.op)
-            for row in report.rows:
-                case = _case(suite, report.op, row.name, row.seconds)
+        listed = [(report.op, [(report.op, row) for row in report.rows]) for report in self.reports]
+        if self.problems:
+            rows = [(p.name, Row("check", _UNCHECKED, p.message, p.fix)) for p in self.problems]
+            listed.append((_UNCHECKED, rows))
+        for title, cases in listed:
+            suite = ET.SubElement(suites, "testsuite", name=title)
+            for op, row in cases:
+                time = f"{row.seconds:.3f}"
+                case = ET.SubElement(suite, "testcase", classname=op, name=row.name, time=time)
                 if row.status != PASS:
-                    kind = "skipped" if row.status == SKIPPED else "failure"
-                    found = ET.SubElement(case, kind, message=_printable(row.reason))
-                    found.text = _printable(f"{row.reason}\nfix: {row.fix}")
+                    kind, message = _JUNIT[row.status], _printable(first_line(row.reason))
+                    mark = ET.SubElement(case, kind, message=message)
+                    mark.text = _printable(f"{row.reason}\nfix: {row.fix}")
                 if row.notes:
                     ET.SubElement(case, "system-out").text = _printable("\n".join(row.notes))
-        if self.problems:
-            suite = ET.SubElement(suites, "testsuite", name=_UNCHECKED)
-            for problem in self.problems:
-                case = _case(suite, problem.name, "check", 0.0)
-                message = _printable(first_line(problem.message))
-                ET.SubElement(case, "error", message=message).text = _printable(str(problem))
         for suite in (suites, *suites):
             # Counted from the cases below, so that a reader who adds them up gets the same.
-            cases = list(suite.iter("testcase"))
-            suite.set("tests", str(len(cases)))
-            for kind, total in _TOTALS.items():
-                suite.set(total, str(len(list(suite.iter(kind)))))
-            suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
+            found = list(suite.iter("testcase"))
+            totals = {"tests": len(found)}
+            for total, kind in (("failures", "failure"), ("errors", "error"), ("skipped",) * 2):
+                totals[total] = len(list(suite.iter(kind)))
+            suite.attrib.update({total: str(number) for total, number in totals.items()})
+            suite.set("time", f"{sum(float(case.attrib['time']) for case in found):.3f}")
         ET.indent(suites)
         return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -284,11 +272,8 @@ class Summary:
         return Outcome(Report(source, checked=tuple(rows))).to_html()
 
 
-_TOTALS = {"failure": "failures", "error": "errors", "skipped": "skipped"}
-
-
-def _case(suite: ET.Element, op: str, name: str, seconds: float) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=op, name=name, time=f"{seconds:.3f}")
+# By the status of a row.
+_JUNIT = {FAIL: "failure", SKIPPED: "skipped", _UNCHECKED: "error"}
 
 
 def _printable(text: str) -> str:
