@@ -31,11 +31,6 @@ def test_a_compilers_wrapper_is_looked_through():
     assert reason_of(error)[0] == "KeyError: 'the real one'"
 
 
-def test_what_fake_tensors_raised_is_taken_out_of_dynamos_text():
-    text = "Dynamo failed to run FX node with fake tensors: call f(x): got ValueError('too odd')"
-    assert reason_of(raised(RuntimeError(text)))[0] == "ValueError: too odd"
-
-
 def test_what_a_fake_raised_is_found_where_dynamo_hides_it(op_name):
     """Without the op's name, which a table has in its title, and with the error's own fix."""
 
@@ -48,11 +43,6 @@ def test_what_a_fake_raised_is_found_where_dynamo_hides_it(op_name):
     line, fix = reason_of(caught.value)
     assert line == "the fake returned int, but the op's annotation says Tensor"
     assert fix == "return a tensor, or annotate Optional[Tensor]"
-
-
-def test_what_dynamo_quotes_ends_where_its_quotes_do():
-    text = """call f(x): got AttributeError("no attribute 'foo'")\n  Hint: (as "this")\n  more"""
-    assert reason_of(raised(RuntimeError(text)))[0] == "AttributeError: no attribute 'foo'"
 
 
 def test_a_graph_break_of_dynamo_is_one_line_with_its_explanation():
@@ -69,8 +59,7 @@ def test_a_graph_break_of_dynamo_is_one_line_with_its_explanation():
     assert "make what breaks the trace an op of its own" in fix
 
 
-def test_a_long_line_is_cut_at_its_first_sentence_and_at_last_anywhere():
-    assert reason_of(raised(ValueError("Short. " + "x" * 500)))[0] == "ValueError: Short."
+def test_a_long_line_is_cut():
     assert len(reason_of(raised(ValueError("x" * 500)))[0]) == 300
 
 

@@ -46,20 +46,27 @@ _NOISE = re.compile(
     r"backend=.* raised:|While executing|Original traceback|Exception raised|frame #|-{3,}|={3,}|"
     r"Call using an FX-traced Module|opcheck\()"
 )
-_GOT = re.compile(r"got (\w+)\((['\"])(.*?)(?<!\\)\2\)", re.DOTALL)
-_LONG, _LONGEST = 160, 300
+_LONGEST = 300
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:
     """The first useful line of an error, and a fix where one is known."""
     chain = list(_chain(error))
-    for one in chain:
-        if isinstance(one, OpforgeError):
-            found = f" ({one.found})" if one.found else ""
-            named = f"parameter {one.parameter!r}: " if one.parameter else ""
-            return cut(f"{named}{one.what}{found}"), one.fix or ""
-    line = _best_line(chain)
-    return line, _fix_for(line, chain)
+    for cause in chain:
+        if isinstance(cause, OpforgeError):
+            found = f" ({cause.found})" if cause.found else ""
+            named = f"parameter {cause.parameter!r}: " if cause.parameter else ""
+            return cut(f"{named}{cause.what}{found}"), cause.fix or ""
+    # A compiler's wrapper rephrases what it wraps; the original says it best.
+    checking = _compat.checking
+    first = next((e for e in chain if not checking.is_compiler_wrapper(e)), chain[0])
+    if any(map(checking.hides_its_cause, chain)):
+        first = chain[-1]
+    lines = filter(None, map(str.strip, str(first).splitlines()))
+    line = next((line for line in lines if not _NOISE.match(line)), "")
+    texts = [f"{type(e).__name__}: {e}" for e in (first, *chain)]
+    fixes = (fix for text in texts for fix, sign in _FIXES.items() if re.search(sign, text))
+    return cut(": ".join(filter(None, (type(first).__name__, line)))), next(fixes, "")
 
 
 def short_reason(error: BaseException) -> str:
@@ -71,41 +78,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop(0)
-        if one is None or id(one) in seen:
+        cause = waiting.pop(0)
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        told = not one.__suppress_context__ or _compat.checking.hides_its_cause(one)
-        hidden = one.__context__ if told else None
-        waiting += [getattr(one, "inner_exception", None), one.__cause__, hidden]
-
-
-def _best_line(chain: list[BaseException]) -> str:
-    # A compiler's wrapper rephrases what it wraps; the original says it best.
-    error = next((e for e in chain if not _compat.checking.is_compiler_wrapper(e)), chain[0])
-    kind, text = type(error).__name__, str(error)
-    if got := _GOT.search(text):
-        kind, text = got[1], got[3].replace("\\n", "\n")
-    lines = filter(None, map(str.strip, text.splitlines()))
-    useful = [line for line in lines if not _NOISE.match(line)]
-    line = useful[0] if useful else ""
-    if len(line) > _LONG:
-        # The first sentence says what; advice follows.
-        line = re.split(r"(?<=[.!]) ", line, maxsplit=1)[0]
-    explained = next((x for x in useful[1:] if x.startswith("Explanation:")), "")
-    if explained:
-        line = f"{line}: {explained.removeprefix('Explanation:').strip()}"
-    return cut(f"{kind}: {line}" if line else kind)
-
-
-def _fix_for(line: str, chain: list[BaseException]) -> str:
-    texts = [line, *(f"{type(e).__name__}: {e}" for e in chain)]
-    for text in texts:
-        for fix, pattern in _FIXES.items():
-            if re.search(pattern, text):
-                return fix
-    return ""
+        seen.add(id(cause))
+        yield cause
+        told = not cause.__suppress_context__ or _compat.checking.hides_its_cause(cause)
+        context = cause.__context__ if told else None
+        waiting += [getattr(cause, "inner_exception", None), cause.__cause__, context]
 
 
 def cut(text: str) -> str:
