@@ -186,12 +186,11 @@ def test_a_tuple_may_be_given_by_its_elements_and_an_optional_record_by_its_fiel
     assert (args[2], type(args[4])) == ((2, 3), Config)
 
 
-def test_a_missing_input_lists_the_parameters_with_their_types(arguments):
+def test_a_missing_input_lists_the_parameters(arguments):
     with pytest.raises(BadOption) as caught:
         arguments(norm, "cfg.eps=1e-3")
     assert "no input for 'x', 'cfg.weight'" in caught.value.what
-    lines = ["x: Tensor", "cfg.eps: float = 1e-06", "how: one of 'a', 'b' = 'a'"]
-    assert all(f"    {line}" in caught.value.found.splitlines() for line in lines)
+    assert caught.value.found == "it takes x, cfg, cfg.weight, cfg.eps, cfg.rounding, how"
     assert caught.value.fix.startswith('--input "x=')
 
 

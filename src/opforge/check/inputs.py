@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,19 +24,10 @@ from ..registry import Entry
 from .subject import cuda_devices
 
 _SHORT_DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
+    **{f"{f}{n}": getattr(torch, f"float{n}") for f in ("f", "fp") for n in (16, 32, 64)},
+    **{f"i{n}": getattr(torch, f"int{n}") for n in (8, 16, 32, 64)},
     "u8": torch.uint8,
     "bf16": torch.bfloat16,
-    # As `native.declare` spells them.
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "fp16": torch.float16,
     # As the dtype of a tensor, Python's int has 64 bits.
     "int": torch.int64,
 }
@@ -71,17 +62,16 @@ def arguments_from(
             if any(_within(path, other) or _within(other, path) for other in given):
                 raise BadOption(f"--input {text}: a part of {path!r} was given already")
             given[path] = value
-    missing = [path for p in parameters for path in _missing(p, given)]
+    missing: list[str] = []
+    built = [(p, _build(p, given, missing)) for p in parameters]
     if missing:
-        listed = "\n".join(f"    {line}" for p in parameters for line in _lines(p))
         raise BadOption(
             f"no input for {', '.join(map(repr, missing))}",
-            found=f"the parameters are\n{listed}",
+            found=f"it takes {', '.join(nodes)}",
             fix=f'--input "{missing[0]}=...", with an expression such as randn(8, 128) or 1e-6',
             op=entry.name,
             location=entry.location,
         )
-    built = [(p, _build(p, given)) for p in parameters]
     args = tuple(value for p, value in built if not p.keyword_only)
     return args, {p.name: value for p, value in built if p.keyword_only}
 
@@ -191,44 +181,18 @@ def _within(path: str, other: str) -> bool:
     return f"{path}.".startswith(f"{other}.")
 
 
-def _is_default(item: Parameter | Field, given: Iterable[str]) -> bool:
-    """Whether nothing is given of something that has a default."""
-    path = item.node.path
-    return item.default is not MISSING and not any(_within(other, path) for other in given)
-
-
-def _missing(item: Parameter | Field, given: Mapping[str, Any]) -> list[str]:
-    node = item.node
-    if node.path in given or _is_default(item, given):
-        return []
-    if isinstance(node, Leaf):
-        return [node.path]
-    return [path for f in node.fields for path in _missing(f, given)]
-
-
-def _build(item: Parameter | Field, given: Mapping[str, Any]) -> Any:
+def _build(item: Parameter | Field, given: Mapping[str, Any], missing: list[str]) -> Any:
+    """Its value, or the default; what has neither is added to `missing`."""
     node = item.node
     if node.path in given:
         return given[node.path]
-    if isinstance(node, Leaf) or _is_default(item, given):
+    if item.default is not MISSING and not any(_within(path, node.path) for path in given):
         return item.default
-    parts = {f.name: _build(f, given) for f in node.fields}
-    if node.kind == "tuple":
+    if isinstance(node, Leaf):
+        missing.append(node.path)
+        return None
+    parts = {f.name: _build(f, given, missing) for f in node.fields}
+    if missing or node.kind == "tuple":
         return tuple(parts.values())
-    # A field that is still missing has a default_factory, which the class itself knows.
-    known = {name: part for name, part in parts.items() if part is not MISSING}
     with users_own(f"{node.cls.__name__}(...), for {node.path},"):
-        return node.cls(**known)
-
-
-def _lines(item: Parameter | Field) -> list[str]:
-    """`cfg.eps: float = 1e-06`, one line per leaf."""
-    node = item.node
-    default = "" if item.default is MISSING else f" = {item.default!r}"
-    if not isinstance(node, Leaf):
-        own = [f"{node.path}: {node.cls.__name__}{default}"] if default or node.optional else []
-        return own + [line for f in node.fields for line in _lines(f)]
-    if node.codec is None:
-        return [f"{node.path}: {node.schema_type().replace('SymInt', 'int')}{default}"]
-    values = [v if node.codec.cls is None else v.value for v in node.codec.values]
-    return [f"{node.path}: one of {', '.join(map(repr, values))}{default}"]
+        return node.cls(**parts)
