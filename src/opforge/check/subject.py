@@ -113,14 +113,6 @@ class Batches:
         return self.first, self.second
 
 
-@dataclass(frozen=True)
-class Strided:
-    """How the results for strided inputs differ, or why the op refuses them; empty if not."""
-
-    wrong: str = ""
-    refused: str = ""
-
-
 @dataclass
 class Subject:
     """An op with its inputs; results that several rows need are made once."""
@@ -252,8 +244,8 @@ class Subject:
         return [p for p, t in self.call.tensors() if _may_have_gaps(t)]
 
     @functools.cached_property
-    def strided(self) -> Strided:
-        """What inputs with gaps between their elements give."""
+    def strided(self) -> tuple[str, str]:
+        """How the results for inputs with gaps differ, or why the op refuses them; empty if not."""
         refused = ""
         paths = self.with_strides
         # All, and each by itself: with equal strides, one is easily taken for another's.
@@ -264,8 +256,8 @@ class Subject:
             if found.error is not None:
                 refused = refused or f"refused {where}: {short_reason(found.error)}"
             elif text := self.mismatch(found, self.eager):
-                return Strided(wrong=f"{where}, {text}")
-        return Strided(refused=refused)
+                return f"{where}, {text}", ""
+        return "", refused
 
     def fakes(
         self, call: OpCall | None = None, device: str | None = "cuda", mode: Any = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -53,32 +52,19 @@ def compile_dynamic(subject: Subject) -> Row:
     backend, note = backend_for(subject)
 
     def compiled() -> Callable[[OpCall], CallResult]:
-        made = _compiled(subject, backend, dynamic=True)
-        return lambda call: _run(made, call)
+        function = _compiled(subject, backend, dynamic=True)
+        return lambda call: _run(function, call)
 
-    found = _in_one_graph(subject, compiled)
-    if isinstance(found, Row):
-        return found
-    for outcome, call in zip(found.results, found.batches.calls, strict=True):
-        text = subject.mismatch(outcome, subject.expected(call))
-        if text:
-            return failed(f"compiled, {text}", _WRONG_RESULT)
-    return passed(f"{backend}, one graph for {_sizes(found.batches)}", note, found.note)
-
-
-@dataclass(frozen=True)
-class _OneGraph:
-    """What one graph gave for two batch sizes."""
-
-    batches: Batches
-    results: list[Any]
-    note: str
+    return _in_one_graph(subject, compiled, f"{backend}, one graph for {{}}", note)
 
 
 def _in_one_graph(
-    subject: Subject, compiled: Callable[[], Callable[[OpCall], Any]]
-) -> _OneGraph | Row:
-    """Run two batch sizes; where heuristics may tell them apart, also a size and its double."""
+    subject: Subject, compiled: Callable[[], Callable[[OpCall], Any]], said: str, note: str = ""
+) -> Row:
+    """Run two batch sizes; where heuristics may tell them apart, also a size and its double.
+
+    `said` of the sizes is the reason of a row that passes; what was run must give eager's results.
+    """
     batches = subject.batches
     if isinstance(batches, str):
         return skipped(batches)
@@ -87,21 +73,24 @@ def _in_one_graph(
     first_text = ""
     for tried in filter(None, (batches, doubled)):
         run = compiled()
-        with _checking.counting_graphs() as graphs_made:
-            results = [run(tried.first)]
-            text = _recompiles(lambda: results.append(run(tried.second)), tried)  # noqa: B023
-            if not text and graphs_made() > 1:
-                text = f"{graphs_made()} graphs for {_sizes(tried)}"
-        if not text:
-            why = f"by a heuristic of {deciding}, or a branch in the body"
-            return _OneGraph(tried, results, first_text and f"{first_text}, {why}")
+        results = [run(tried.first)]
+        text = _recompiles(lambda: results.append(run(tried.second)), tried)  # noqa: B023
         first_text = first_text or text
+        if text:
+            continue
+        for result, call in zip(results, tried.calls, strict=True):
+            ran = isinstance(result, CallResult)
+            if ran and (text := subject.mismatch(result, subject.expected(call))):
+                return failed(f"compiled, {text}", _WRONG_RESULT)
+        why = f"{first_text}, by a heuristic of {deciding}, or a branch in the body"
+        sizes = f"batch {tried.sizes[0]} and {tried.sizes[1]}"
+        return passed(said.format(sizes), note, first_text and why)
     where = f"in the body, nor in the heuristics of {deciding}," if deciding else "in the body,"
-    return failed(first_text, f"do not branch on sizes {where} {_AS_THEY_ARE}")
+    as_they_are = "and pass them on as they are, not as int(...)"
+    return failed(first_text, f"do not branch on sizes {where} {as_they_are}")
 
 
 _OTHER_INPUTS = "check with inputs on which the kernels are launched"
-_AS_THEY_ARE = "and pass them on as they are, not as int(...)"
 
 
 def _with_heuristics(subject: Subject) -> str:
@@ -164,17 +153,10 @@ def compile_dynamic_on_fakes(subject: Subject) -> Row:
         return run
 
     with subject.targeting():
-        found = _in_one_graph(subject, compiled)
-    if isinstance(found, Row):
-        return found
-    return passed(f"one graph for {_sizes(found.batches)}, {ON_FAKES}", found.note)
+        return _in_one_graph(subject, compiled, f"one graph for {{}}, {ON_FAKES}")
 
 
 ON_FAKES = "traced with fake CUDA tensors; nothing was run"
-
-
-def _sizes(batches: Batches) -> str:
-    return f"batch {batches.sizes[0]} and {batches.sizes[1]}"
 
 
 def _recompiles(run_second: Callable[[], object], batches: Batches) -> str:
