@@ -36,7 +36,8 @@ def shown(browser, page):
 
 def visible_rows(browser, table):
     return browser.ask(f"""
-        [...document.querySelectorAll("#{table} tbody tr")].filter((row) => row.offsetHeight > 0)
+        [...document.querySelectorAll("#{table} > .scroll tbody tr")]
+            .filter((row) => row.offsetHeight > 0)
             .map((row) => [...row.cells].map((cell) => cell.innerText))""")
 
 
@@ -75,7 +76,7 @@ def test_an_address_opens_a_search(browser, page):
 
 
 def test_a_click_on_a_column_sorts_and_another_turns_it_round(shown):
-    header = "#tuning-1 th:nth-child(4)"
+    header = "#tuning-1 > .scroll th:nth-child(4)"
 
     def times():
         return [row[3] for row in visible_rows(shown, "tuning-1")]

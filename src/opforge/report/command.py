@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 from .. import __version__
 from ..errors import BadOption, OutputNotWritable
 from ..notebook import size
-from ..tuning.table import TunedKernel, TuningRow, Value
+from ..tuning.table import TunedKernel, TuningRow
 from .changes import BETTER, WORSE, Change, compare, unlike
 from .limits import COUNTING, Judged, judge, parse_limits
-from .model import LIBRARY, Build, Launched, Report, Timed, listed
+from .model import LIBRARY, Build, Checked, Launched, Report, Timed, listed
 from .page import (
     BAD,
     CODE,
@@ -24,6 +24,7 @@ from .page import (
     NUMBER,
     WARN,
     Cell,
+    Column,
     Section,
     Table,
     Tile,
@@ -174,14 +175,16 @@ def _sections(outcome: Outcome) -> Iterator[Table | Section]:
     if outcome.changes is not None:
         yield _change_table(outcome.changes)
     if report.gaps:
-        yield table(
-            "uncovered",
-            "Not covered",
-            [("what", CODE), ("why", ""), ("count", NUMBER)],
-            [(gap.what, gap.why, count(gap.launches, BAD)) for gap in report.gaps],
-            about="Paths that a library refuses, variants that an architecture lacks, and launches "
-            "that Triton had to make.",
+        columns: list[Column] = [
+            ("what", CODE, lambda gap: gap.what),
+            ("why", "", lambda gap: gap.why),
+            ("count", NUMBER, lambda gap: count(gap.launches, BAD)),
+        ]
+        about = (
+            "Paths that a library refuses, variants that an architecture lacks, and launches that "
+            "Triton had to make."
         )
+        yield table("uncovered", "Not covered", columns, report.gaps, about)
     for number, build in enumerate(report.builds, 1):
         yield _build(build, number)
     if report.launched is not None:
@@ -199,7 +202,7 @@ def _sections(outcome: Outcome) -> Iterator[Table | Section]:
     if report.times:
         yield _time_table(report.times)
     if report.checked is not None:
-        yield _check_table(report)
+        yield _check_table(report.checked)
 
 
 # Of what is beyond a limit; the tables below have every row.
@@ -207,16 +210,12 @@ _MOST_BEYOND = 3
 
 
 def _limit_table(judged: Iterable[Judged]) -> Table:
-    rows = [
-        (
-            limit.limit,
-            Cell("ok", css=GOOD) if limit.ok else Cell("failed", css=BAD),
-            "\n".join(limit.lines(_MOST_BEYOND)),
-        )
-        for limit in judged
+    columns: list[Column] = [
+        ("fail on", NAME, lambda j: j.limit),
+        ("verdict", "", lambda j: Cell("ok", css=GOOD) if j.ok else Cell("failed", css=BAD)),
+        ("because of", CODE, lambda j: "\n".join(j.lines(_MOST_BEYOND))),
     ]
-    columns = [("fail on", NAME), ("verdict", ""), ("because of", CODE)]
-    return table("limits", "Limits", columns, rows)
+    return table("limits", "Limits", columns, judged)
 
 
 def _change_table(changes: Iterable[Change]) -> Table:
@@ -225,23 +224,16 @@ def _change_table(changes: Iterable[Change]) -> Table:
             return Cell("none", css=DIM)
         return Cell(duration(value), value) if kind == "time" else value
 
-    rows = [
-        (
-            change.kind,
-            change.what,
-            state(change.before, change.kind),
-            state(change.after, change.kind),
-            Cell(change.verdict, css={WORSE: BAD, BETTER: GOOD}.get(change.verdict, "")),
-        )
-        for change in changes
+    verdicts = {WORSE: BAD, BETTER: GOOD}
+    columns: list[Column] = [
+        ("kind", "", lambda c: c.kind),
+        ("what", CODE, lambda c: c.what),
+        ("before", NUMBER, lambda c: state(c.before, c.kind)),
+        ("after", NUMBER, lambda c: state(c.after, c.kind)),
+        ("verdict", "", lambda c: Cell(c.verdict, css=verdicts.get(c.verdict, ""))),
     ]
-    return table(
-        "changes",
-        "What changed",
-        [("kind", ""), ("what", CODE), ("before", NUMBER), ("after", NUMBER), ("verdict", "")],
-        rows,
-        about="Images are compared by kernel, types, constants and options, whatever was edited.",
-    )
+    about = "Images are compared by kernel, types, constants and options, whatever was edited."
+    return table("changes", "What changed", columns, changes, about)
 
 
 def _build(build: Build, number: int) -> Section:
@@ -253,85 +245,69 @@ def _build(build: Build, number: int) -> Section:
     if build.operators:
         tables = [_operator_table(build, number), _case_table(build, number), *tables]
     if build.notes:
-        notes = [(note,) for note in build.notes]
-        tables.append(table(f"notes-{number}", "Notes of the build", [("note", "")], notes))
+        columns: list[Column] = [("note", "", str)]
+        tables.append(table(f"notes-{number}", "Notes of the build", columns, build.notes))
     return Section(f"build-{number}", build.name, about, tuple(tables))
 
 
 def _operator_table(build: Build, number: int) -> Table:
-    rows = [
-        (
-            operator.torch_name or operator.name,
-            len(operator.cases),
-            sum(case.paths for case in operator.cases),
-            sum(operator.name in variant.operators for variant in build.variants),
-            count(sum(len(case.uncovered) for case in operator.cases), BAD),
-            operator.covers,
-            "\n".join(filter(None, (operator.doc, operator.location))),
-        )
-        for operator in build.operators
+    columns: list[Column] = [
+        ("operator", NAME, lambda op: op.torch_name or op.name),
+        ("cases", NUMBER, lambda op: len(op.cases)),
+        ("paths", NUMBER, lambda op: sum(case.paths for case in op.cases)),
+        ("variants", NUMBER, lambda op: sum(op.name in v.operators for v in build.variants)),
+        ("not covered", NUMBER, lambda op: count(sum(len(c.uncovered) for c in op.cases), BAD)),
+        ("covers", CODE, lambda op: op.covers),
+        ("about", "", lambda op: "\n".join(filter(None, (op.doc, op.location)))),
     ]
-    columns = [("operator", NAME), ("cases", NUMBER), ("paths", NUMBER), ("variants", NUMBER)]
-    columns += [("not covered", NUMBER), ("covers", CODE), ("about", "")]
-    return table(f"operators-{number}", "Operators", columns, rows)
+    return table(f"operators-{number}", "Operators", columns, build.operators)
 
 
 def _case_table(build: Build, number: int) -> Table:
-    rows = [
-        (
-            operator.name,
-            case.case,
-            case.paths,
-            Cell("\n".join(case.uncovered), len(case.uncovered), BAD if case.uncovered else ""),
-            Cell("\n".join(case.raises), len(case.raises)),
-        )
-        for operator in build.operators
-        for case in operator.cases
+    def texts(values: Sequence[str], css: str = "") -> Cell:
+        return Cell("\n".join(values), len(values), css if values else "")
+
+    columns: list[Column] = [
+        ("operator", NAME, lambda row: row[0].name),
+        ("case", CODE, lambda row: row[1].case),
+        ("paths", NUMBER, lambda row: row[1].paths),
+        ("not covered", "", lambda row: texts(row[1].uncovered, BAD)),
+        ("raises, as the body does", "", lambda row: texts(row[1].raises)),
     ]
-    columns = [("operator", NAME), ("case", CODE), ("paths", NUMBER), ("not covered", "")]
-    columns += [("raises, as the body does", "")]
+    rows = [(operator, case) for operator in build.operators for case in operator.cases]
     return table(f"cases-{number}", "Cases", columns, rows)
 
 
 def _image_table(build: Build, number: int) -> Table:
     unknown = Cell("?", -1, DIM)
-    rows = [
-        (
-            variant.kernel,
-            ", ".join(variant.types),
-            variant.constants_text,
-            ", ".join(variant.operators),
-            image.arch,
-            image.num_warps,
-            image.registers or unknown,
-            count(image.spills, BAD) if image.registers else unknown,
-            image.shared,
-            image.bytes,
-        )
-        for variant in build.variants
-        for image in variant.images
+    columns: list[Column] = [
+        ("kernel", NAME, lambda row: row[0].kernel),
+        ("types", CODE, lambda row: ", ".join(row[0].types)),
+        ("constants and options", CODE, lambda row: row[0].constants_text),
+        ("operators", "", lambda row: ", ".join(row[0].operators)),
+        ("arch", "", lambda row: row[1].arch),
+        ("warps", NUMBER, lambda row: row[1].num_warps),
+        ("registers", NUMBER, lambda row: row[1].registers or unknown),
+        ("spills", NUMBER, lambda r: count(r[1].spills, BAD) if r[1].registers else unknown),
+        ("shared", NUMBER, lambda row: row[1].shared),
+        ("bytes", NUMBER, lambda row: row[1].bytes),
     ]
-    columns = [("kernel", NAME), ("types", CODE), ("constants and options", CODE)]
-    columns += [("operators", ""), ("arch", "")]
-    columns += [(name, NUMBER) for name in ("warps", "registers", "spills", "shared", "bytes")]
     about = (
         "A row per variant and architecture. Registers and spills (4-byte words) are per thread, "
         "shared memory is in bytes per block. *fp16:16 is a pointer to fp16, i32:16 an integer, "
         "that is a multiple of 16."
     )
-    return table(f"images-{number}", "Variants", columns, rows, about=about)
+    rows = [(variant, image) for variant in build.variants for image in variant.images]
+    return table(f"images-{number}", "Variants", columns, rows, about)
 
 
 def _launch_table(launched: Iterable[Launched], *, has_launches: bool) -> Table:
-    rows = [
-        (
-            kernel.kernel,
-            kernel.served,
-            count(kernel.general, WARN),
-            count(kernel.by_triton, BAD),
-            "\n".join(kernel.reasons),
-        )
-        for kernel in launched
+    columns: list[Column] = [
+        ("kernel", NAME, lambda k: k.kernel),
+        ("served", NUMBER, lambda k: k.served),
+        ("of these general", NUMBER, lambda k: count(k.general, WARN)),
+        ("by Triton", NUMBER, lambda k: count(k.by_triton, BAD)),
+        ("why by Triton", "", lambda k: "\n".join(k.reasons)),
     ]
     about = (
         "Launches by the general variant are covered; recording their sizes would give faster "
@@ -342,9 +318,7 @@ def _launch_table(launched: Iterable[Launched], *, has_launches: bool) -> Table:
             "No launch was counted, so the counts say nothing of what is covered: the program "
             f"launched no kernel, or in a process that was not counted. Count it with {COUNTING}."
         )
-    columns = [("kernel", NAME), ("served", NUMBER), ("of these general", NUMBER)]
-    columns += [("by Triton", NUMBER), ("why by Triton", "")]
-    return table("launched", "Launched", columns, rows, about=about)
+    return table("launched", "Launched", columns, launched, about)
 
 
 # A page with more of them would not be read; the table below them has every row.
@@ -352,55 +326,61 @@ _MOST_MAPS = 24
 
 
 def _tuning_table(number: int, kernel: TunedKernel, tuned: Sequence[TuningRow]) -> Table:
-    def cell(value: Value) -> Cell:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return Cell(str(value), float(str(value)) if is_number else None)
+    def part(index: int) -> Callable[[TuningRow], Cell]:
+        def cell(row: TuningRow) -> Cell:
+            value = row.at[index]
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return Cell(str(value), float(str(value)) if is_number else None)
 
-    rows: list[list[Cell | str | int]] = [
-        [*map(cell, row.at), Cell(duration(row.us), row.us), listed(row.config), row.device]
-        for row in tuned
+        return cell
+
+    columns: list[Column] = [
+        *((name, NUMBER, part(index)) for index, name in enumerate(kernel.key)),
+        ("time", NUMBER, lambda row: Cell(duration(row.us), row.us)),
+        ("configuration", CODE, lambda row: listed(row.config)),
+        ("device", "", lambda row: row.device),
     ]
-    columns = [*((name, NUMBER) for name in kernel.key), ("time", NUMBER)]
-    columns += [("configuration", CODE), ("device", "")]
-    maps, line_plot = heat_maps(kernel, tuned), plot(kernel, tuned)
-    figures = [*maps[:_MOST_MAPS], *([line_plot] if line_plot else [])]
+    name = f"tuning-{number}"
+    maps = heat_maps(name, kernel, tuned)
     more = len(maps) - _MOST_MAPS
     about = f"{more} more maps are in the table." if more > 0 else ""
-    return table(f"tuning-{number}", str(kernel), columns, rows, about=about, figures=figures)
+    drawn = plot(kernel, tuned)
+    return table(name, str(kernel), columns, tuned, about, maps[:_MOST_MAPS], drawn)
 
 
 def _time_table(times: Iterable[Timed]) -> Table:
     """What is compared are times of one operator, whose longest bar is as wide as the column."""
-    rows = [
-        (
-            timed.op,
-            timed.dtype,
-            label,
-            Cell(duration(us), us, bar=round(100 * us / (max(timed.microseconds.values()) or 1))),
-            timed.device,
-        )
-        for timed in times
-        for label, us in timed.microseconds.items()
+
+    def bar(row: tuple[Timed, str, float]) -> Cell:
+        timed, _, us = row
+        longest = max(timed.microseconds.values()) or 1
+        return Cell(duration(us), us, "bar", round(100 * us / longest))
+
+    columns: list[Column] = [
+        ("operator", NAME, lambda row: row[0].op),
+        ("dtype", "", lambda row: row[0].dtype),
+        ("measured", "", lambda row: row[1]),
+        ("time", NUMBER, bar),
+        ("device", "", lambda row: row[0].device),
     ]
-    columns = [("operator", NAME), ("dtype", ""), ("measured", ""), ("time", NUMBER)]
-    return table("measured", "Measured times", [*columns, ("device", "")], rows)
+    rows = [(timed, label, us) for timed in times for label, us in timed.microseconds.items()]
+    return table("measured", "Measured times", columns, rows)
 
 
 _STATUS = {"pass": GOOD, "fail": BAD, "skipped": WARN}
 
 
-def _check_table(report: Report) -> Table:
-    rows = [
-        (
-            row.op,
-            row.row,
-            Cell(row.status, css=_STATUS[row.status]),
-            "\n".join([row.reason, *(f"note: {note}" for note in row.notes)]).strip(),
-            row.fix,
-            Cell(f"{row.seconds:.1f} s", row.seconds),
-        )
-        for row in report.checked or ()
+def _check_table(rows: Iterable[Checked]) -> Table:
+    columns: list[Column] = [
+        ("operator", NAME, lambda row: row.op),
+        ("row", "", lambda row: row.row),
+        ("status", "", lambda row: Cell(row.status, css=_STATUS[row.status])),
+        ("why", "", lambda row: "\n".join(filter(None, (row.reason, *map(_note, row.notes))))),
+        ("fix", "", lambda row: row.fix),
+        ("time", NUMBER, lambda row: Cell(f"{row.seconds:.1f} s", row.seconds)),
     ]
-    columns = [("operator", NAME), ("row", ""), ("status", ""), ("why", ""), ("fix", "")]
-    columns += [("time", NUMBER)]
     return table("check", "Check", columns, rows)
+
+
+def _note(text: str) -> str:
+    return f"note: {text}"

@@ -1,12 +1,12 @@
 """A page of tables and figures that needs nothing else: no network, no other file.
 
-Heat maps and plots are SVG, with the classes and colours of `templates/report.css`.
+Plots are SVG, with the classes and colours of `templates/report.css`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -28,21 +28,22 @@ NAME = f"{CODE} name"
 class Cell:
     """Sorted by `value` where it has one, else by its text; `css` is a class.
 
-    `bar` is how much of the cell is coloured, in percent.
+    `share` is how much of a bar is filled, or how warm a cell of a heat map is, in percent; `title`
+    is shown where the pointer is.
     """
 
     text: str
     value: float | None = None
     css: str = ""
-    bar: float | None = None
+    share: float | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing; `legend` are the labels of its series."""
+class Plot:
+    """A drawing as SVG; `legend` are the labels of its series."""
 
     svg: str
-    title: str = ""
     legend: tuple[str, ...] = ()
     about: str = ""
 
@@ -56,7 +57,9 @@ class Table:
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Cell, ...], ...]
     about: str = ""
-    figures: tuple[Figure, ...] = ()
+    # What is drawn of it, above it.
+    maps: tuple[Table, ...] = ()
+    plot: Plot | None = None
 
 
 @dataclass(frozen=True)
@@ -78,25 +81,30 @@ class Tile:
     css: str = ""
 
 
-def table(
+# A column's name and class, and what a cell of it shows of a row.
+Column = tuple[str, str, Callable[[Any], Cell | str | int]]
+
+
+def table(  # noqa: PLR0917  # in the order of the page
     name: str,
     title: str,
-    columns: Sequence[tuple[str, str]],
-    rows: Iterable[Sequence[Cell | str | int]],
-    *,
+    columns: Sequence[Column],
+    rows: Iterable[Any],
     about: str = "",
-    figures: Sequence[Figure] = (),
+    maps: Sequence[Table] = (),
+    plot: Plot | None = None,
 ) -> Table:
-    """A table of texts, counts and cells, without columns in which no row says anything."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    kept = [i for i in range(len(columns)) if not cells or any(row[i].text for row in cells)]
+    """A table without columns in which no row says anything."""
+    listed = [[_cell(show(row)) for *_, show in columns] for row in rows]
+    kept = [i for i in range(len(columns)) if not listed or any(row[i].text for row in listed)]
     return Table(
         name,
         title,
-        tuple(columns[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in cells),
+        tuple(columns[i][:2] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in listed),
         about,
-        tuple(figures),
+        tuple(maps),
+        plot,
     )
 
 
@@ -142,9 +150,7 @@ def render(
 
 # A plot with more of them would not be read; the table below it has every row.
 _MOST_LINES = 12
-
-# All in pixels.
-_CELL_WIDTH, _CELL_HEIGHT = 76, 30
+# In pixels.
 _WIDTH, _HEIGHT = 560, 300
 
 
@@ -157,7 +163,7 @@ def duration(us: float) -> str:
     return f"{us:.3g} us"
 
 
-def heat_maps(kernel: TunedKernel, rows: Sequence[TuningRow]) -> list[Figure]:
+def heat_maps(name: str, kernel: TunedKernel, rows: Sequence[TuningRow]) -> list[Table]:
     """Times over the two parts of the key with the most values; a map for each of the others."""
     values = [{order(row.at[i]) for row in rows} for i in range(len(kernel.key))]
     # Numbers before words; a part with one value is on neither axis.
@@ -170,51 +176,37 @@ def heat_maps(kernel: TunedKernel, rows: Sequence[TuningRow]) -> list[Figure]:
         title = listed(pair for i, pair in enumerate(pairs) if i not in axes)
         groups.setdefault(title, []).append(row)
     # Logarithmic, because times differ by orders of magnitude, and the same for all maps.
-    logs = [math.log(row.us) for row in rows if row.us > 0] or [0.0]
-    heat = _Scale(logs, 0, 100)
-    return [_heat_map(title, kernel, group, axes, heat) for title, group in groups.items()]
+    heat = _Scale([math.log(row.us) for row in rows if row.us > 0] or [0.0], 0, 100)
+    return [
+        _heat_map(f"{name}-map-{number}", title, kernel, group, axes, heat)
+        for number, (title, group) in enumerate(groups.items(), 1)
+    ]
 
 
-def _heat_map(
-    title: str, kernel: TunedKernel, rows: list[TuningRow], axes: list[int], heat: _Scale
-) -> Figure:
-    left, top = 84, 36
-    x_name, y_name = [*(kernel.key[i] for i in axes), "", ""][:2]
-
-    def place(row: TuningRow) -> list[tuple[str, Any]]:
-        return [*(order(row.at[i]) for i in axes), ("", ""), ("", "")][:2]
-
-    columns, lines = (sorted({place(row)[axis] for row in rows}) for axis in (0, 1))
-    x_of = {value: left + _CELL_WIDTH * (i + 0.5) for i, value in enumerate(columns)}
-    y_of = {value: top + _CELL_HEIGHT * (i + 0.5) for i, value in enumerate(lines)}
-    width, height = _CELL_WIDTH * len(columns), _CELL_HEIGHT * len(lines)
-    svg = _svg("heat", f"times by {x_name} {y_name}", left + width + 28, top + height + 4)
-    _text(svg, left, 12, x_name, "axis")
-    _text(svg, left - 8, top - 8, y_name, "axis end")
-    for (_, value), x in x_of.items():
-        _text(svg, x, top - 8, str(value), "mid")
-    for (_, value), y in y_of.items():
-        _text(svg, left - 8, y + 4, str(value), "end")
+def _heat_map(  # noqa: PLR0917  # what it is called, and what it shows
+    name: str,
+    title: str,
+    kernel: TunedKernel,
+    rows: list[TuningRow],
+    axes: list[int],
+    heat: _Scale,
+) -> Table:
+    x, y = [*(kernel.key[i] for i in axes), "", ""][:2]
+    cells: dict[tuple[Any, Any], Cell] = {}
     for row in rows:
-        x, y = (of[value] for of, value in zip((x_of, y_of), place(row), strict=True))
-        cell = _draw(svg, "g")
-        _draw(cell, "title", f"{duration(row.us)}: {listed(row.config)}")
+        place = [*(order(row.at[i]) for i in axes), ("", ""), ("", "")]
         warmth = heat.of(math.log(row.us)) if row.us > 0 else 0
-        _draw(
-            cell,
-            "rect",
-            x=x - _CELL_WIDTH / 2 + 1,
-            y=y - _CELL_HEIGHT / 2 + 1,
-            width=_CELL_WIDTH - 2,
-            height=_CELL_HEIGHT - 2,
-            rx=3,
-            style=f"--heat: {warmth}%",
+        cells[place[1], place[0]] = Cell(
+            duration(row.us), row.us, "heat", warmth, listed(row.config)
         )
-        _text(cell, x, y + 4, duration(row.us), "mid")
-    return Figure(ET.tostring(svg, "unicode"), title)
+    columns: list[Column] = [(y, NUMBER, lambda line: str(line[1]))]
+    for at in sorted({at for _, at in cells}):
+        shown = listed([(x, at[1])]) if x else "time"
+        columns.append((shown, NUMBER, lambda line, at=at: cells.get((line, at), "")))  # type: ignore[misc]
+    return table(name, title, columns, sorted({line for line, _ in cells}))
 
 
-def plot(kernel: TunedKernel, rows: Sequence[TuningRow]) -> Figure | None:
+def plot(kernel: TunedKernel, rows: Sequence[TuningRow]) -> Plot | None:
     """Times over the number of the key that varies most, both logarithmic.
 
     None if there are not two points to connect.
@@ -237,18 +229,20 @@ def plot(kernel: TunedKernel, rows: Sequence[TuningRow]) -> Figure | None:
     left, top, right, bottom = 64, 12, 64 + _WIDTH - 92, _HEIGHT - 40
     x_scale = _Scale([math.log2(size(row)) for row in timed], left, right, margin=True)
     y_scale = _Scale([math.log10(row.us) for row in timed], bottom, top, margin=True)
-    svg = _svg("plot", f"times over {kernel.key[axis]}", right + 28, bottom + 40)
+    box = {"width": f"{right + 28}", "height": f"{bottom + 40}"}
+    view = f"0 0 {box['width']} {box['height']}"
+    svg = ET.Element("svg", {"class": "plot", "role": "img", "viewBox": view, **box})
     for part in range(5):
         y = bottom - part * (bottom - top) / 4
         time = 10 ** (y_scale.low + part * (y_scale.high - y_scale.low) / 4)
         _draw(svg, "line", css="grid", x1=left, x2=right, y1=y, y2=y)
-        _text(svg, left - 6, y + 4, duration(time), "end")
+        _draw(svg, "text", duration(time), "end", x=left - 6, y=y + 4)
     sizes = sorted({size(row) for row in timed})
     for number in sizes[:: math.ceil(len(sizes) / 8)]:
         x = x_scale.of(math.log2(number))
         _draw(svg, "line", css="grid", x1=x, x2=x, y1=top, y2=bottom)
-        _text(svg, x, bottom + 16, f"{number:.15g}", "mid")
-    _text(svg, (left + right) / 2, bottom + 34, kernel.key[axis], "axis mid")
+        _draw(svg, "text", f"{number:.15g}", "mid", x=x, y=bottom + 16)
+    _draw(svg, "text", kernel.key[axis], "axis mid", x=(left + right) / 2, y=bottom + 34)
     labels = tuple(series)[:_MOST_LINES]
     for number, label in enumerate(labels):
         line = _draw(svg, "g", css=series_class(number))
@@ -259,7 +253,7 @@ def plot(kernel: TunedKernel, rows: Sequence[TuningRow]) -> Figure | None:
             at = listed(zip(kernel.key, row.at, strict=True))
             _draw(_draw(line, "circle", cx=x, cy=y, r=3.5), "title", f"{at}: {duration(row.us)}")
     more = len(series) - len(labels)
-    return Figure(
+    return Plot(
         ET.tostring(svg, "unicode"),
         legend=labels if len(labels) > 1 else (),
         about=f"{more} more lines are in the table." if more else "",
@@ -291,11 +285,6 @@ def _is_number(value: Value) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _svg(css: str, label: str, width: float, height: float) -> ET.Element:
-    box = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
-    return ET.Element("svg", {"class": css, **box, "role": "img", "aria-label": label})
-
-
 def _draw(
     parent: ET.Element, tag: str, text: str = "", css: str = "", **attributes: object
 ) -> ET.Element:
@@ -305,7 +294,3 @@ def _draw(
     )
     mark.text = text
     return mark
-
-
-def _text(parent: ET.Element, x: float, y: float, text: str, css: str = "") -> None:
-    _draw(parent, "text", text, css, x=x, y=y)

@@ -51,7 +51,7 @@ function search() {
   let all = 0;
   for (const table of document.querySelectorAll(".table")) {
     let here = 0;
-    const rows = table.querySelectorAll("tbody tr");
+    const rows = table.querySelectorAll(":scope > .scroll tbody tr");
     for (const row of rows) {
       const text = row.textContent.toLowerCase();
       const fits = words.every((word) => text.includes(word));
