@@ -186,8 +186,6 @@ def check(
         Console().print(text, soft_wrap=True)
         for problem in summary.problems:
             click.echo(f"Error: {problem}", err=True)
-        if summary.leaves_open():
-            click.echo(f"\n{summary.leaves_open()}")
     if junit is not None:
         Path(junit).write_text(summary.as_junit(), encoding="utf-8")
     if html is not None:

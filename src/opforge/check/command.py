@@ -108,7 +108,7 @@ def check_all(operators: Operators, given: CheckArguments, *, quiet: bool = Fals
             try:
                 report = _check_one(op, arguments, places, _telling(bar, title))
             except OpforgeError as error:
-                problems.append(Problem(entry.name, str(error), _way_out(entry, places)))
+                problems.append(Problem(entry.name, str(error)))
                 bar.say(f"{title}: not checked")
                 continue
             reports.append(report)
@@ -150,14 +150,6 @@ def _telling(bar: ProgressBar, title: str) -> Progress:
             bar.detail(f"{title}: {name}: {row.status}, {row.seconds:.1f} s")
 
     return hear
-
-
-def _way_out(entry: Entry, places: Sequence[Place]) -> str:
-    if _beside(entry, "inputs", places) is not None:
-        # The error is about these.
-        return ""
-    name = places[0].name if places else entry.fn.__name__
-    return f"give its inputs with --input, or write def {name}_inputs() next to it"
 
 
 def arguments_of(

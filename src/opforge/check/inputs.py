@@ -63,12 +63,14 @@ def arguments_from(
                 raise BadOption(f"--input {text}: a part of {path!r} was given already")
             given[path] = value
     missing: list[str] = []
+    name = places[0].name if places else entry.fn.__name__
     built = [(p, _build(p, given, missing)) for p in parameters]
     if missing:
         raise BadOption(
             f"no input for {', '.join(map(repr, missing))}",
             found=f"it takes {', '.join(nodes)}",
-            fix=f'--input "{missing[0]}=...", with an expression such as randn(8, 128) or 1e-6',
+            fix=f'--input "{missing[0]}=...", with an expression such as randn(8, 128) or 1e-6; or '
+            f"write def {name}_inputs() next to it",
             op=entry.name,
             location=entry.location,
         )

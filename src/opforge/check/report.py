@@ -169,13 +169,11 @@ class Problem:
 
     name: str
     message: str
-    fix: str = ""
 
     def __str__(self) -> str:
         # An error that was raised for the op names it already, with its line.
         named = self.message.startswith((f"{self.name} (", f"{self.name}: "))
-        text = self.message if named else f"{self.name}: {self.message}"
-        return text + (f"\n  or:    {self.fix}" if self.fix else "")
+        return self.message if named else f"{self.name}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -208,20 +206,6 @@ class Summary:
         seconds = sum(row.seconds for report in self.reports for row in report.rows)
         return f"{len(self.reports)} checked: {text}{unchecked}; in {seconds:.1f} s"
 
-    def leaves_open(self) -> str:
-        """What the exit status does not tell, if that is 0 although ops did not run."""
-        idle = [
-            report.op
-            for report in self.reports
-            if report.outcome == INCOMPLETE and any(row.name in DECISIVE for row in report.rows)
-        ]
-        if not idle or not self.ok:
-            return ""
-        return (
-            f"{', '.join(idle)} did not run here. That is not a failure: the exit status is 0; "
-            f"--require {DECISIVE[0]} makes it 1."
-        )
-
     def as_json(self) -> str:
         """`{"ok", "reports", "problems"}`; each report as of one op."""
         fields = {
@@ -236,7 +220,7 @@ class Summary:
         suites = ET.Element("testsuites", name="opforge check")
         listed = [(report.op, [(report.op, row) for row in report.rows]) for report in self.reports]
         if self.problems:
-            rows = [(p.name, Row("check", _UNCHECKED, p.message, p.fix)) for p in self.problems]
+            rows = [(p.name, Row("check", _UNCHECKED, p.message)) for p in self.problems]
             listed.append((_UNCHECKED, rows))
         for title, cases in listed:
             suite = ET.SubElement(suites, "testsuite", name=title)

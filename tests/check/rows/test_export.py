@@ -1,7 +1,6 @@
 """export, export strict, save and load, package: each passing, failing and skipped."""
 
 import dataclasses
-from collections import Counter
 from typing import NamedTuple
 
 import pytest
@@ -10,9 +9,7 @@ from torch import Tensor
 
 import opforge
 from opforge.check.rows import export
-from opforge.check.run import check_call
 from opforge.doctor import Finding
-from opforge.errors import BadRegistration
 from support.checking import row
 from support.launching import blocks, double
 
@@ -67,24 +64,6 @@ def test_export_fails_where_the_program_computes_something_else(op_name, name):
     found = row(name, alternates, torch.zeros(4, 3))
     assert found.status == "fail"
     assert found.reason.startswith("output: ")
-
-
-def test_a_second_row_runs_the_program_alone(op_name):
-    calls = []
-
-    @opforge.op(op_name(), fake=torch.empty_like)
-    def counted(x: Tensor) -> Tensor:
-        calls.append(len(x))
-        return x + 1
-
-    counts = []
-    for only in (["export"], ["export", "export strict"]):
-        calls.clear()
-        report = check_call(counted, (torch.zeros(4, 3),), {}, only=only)
-        assert {found.status for found in report} == {"pass"}
-        counts.append(Counter(calls))
-    # What eager gives for the two batch sizes is there already.
-    assert counts[1] - counts[0] == {4: 1, 9: 1}
 
 
 def test_export_without_a_batch_has_fixed_sizes_and_says_so(op_name):
@@ -151,22 +130,3 @@ def test_package_is_skipped_without_a_compiler(op_name, monkeypatch):
     found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
     expected = ("skipped", "Inductor lacks a C++ compiler", "apt-get g++")
     assert (found.status, found.reason, found.fix) == expected
-
-
-def test_package_is_not_loaded_in_this_process_where_that_would_end_it(op_name, monkeypatch):
-    def local(*_args, **_options):
-        raise BadRegistration("defined in a function")
-
-    findings = [
-        Finding("torch.compile", "ok", "with Inductor"),
-        Finding("AOTInductor packages", "limited", "it would crash", "LD_PRELOAD=libstdc++.so"),
-    ]
-    monkeypatch.setattr(export, "examine", lambda: findings)
-    monkeypatch.setattr(export, "verify", local)
-    monkeypatch.setattr(export, "ops_of", lambda *_: ())
-    monkeypatch.setattr(
-        export._compat.aoti, "compile_package", lambda _program, path, _configs: path.touch()
-    )
-    found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
-    assert found.status == "skipped"
-    assert (found.reason, found.fix) == ("it would crash", "LD_PRELOAD=libstdc++.so")

@@ -18,6 +18,7 @@ from ...comparison import tensors_in
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
+from ..reasons import reason_of
 from ..report import Row, failed, passed, skipped
 from ..subject import Batches, CallResult, OpCall, Subject
 from .graph import ON_FAKES
@@ -92,8 +93,7 @@ def save_and_load(subject: Subject) -> Row:
 
 def package(subject: Subject) -> Row:
     """Whether AOTInductor makes a package of the exported program that runs."""
-    found = {finding.name: finding for finding in examine()}
-    compiler = found["torch.compile"]
+    compiler = next(finding for finding in examine() if finding.name == "torch.compile")
     if compiler.status != "ok":
         return skipped(compiler.detail, compiler.fix)
     try:
@@ -108,12 +108,8 @@ def package(subject: Subject) -> Row:
         needed = needed_at_run_time(ops_of(program, built))
         try:
             verification = verify(built, _cases(subject), needed)
-        except BadRegistration:
-            loading = found["AOTInductor packages"]
-            if loading.status != "ok":
-                return skipped(loading.detail, loading.fix)
-            text = _runs_differ(subject, _compat.aoti.load_package(built))
-            return failed(f"packaged: {text}") if text else passed(weight)
+        except BadRegistration as error:
+            return skipped(*reason_of(error))
         except WrongResult as error:
             return failed(f"packaged: {error.what}", error.fix or "")
     return passed(weight, *verification.notes)
