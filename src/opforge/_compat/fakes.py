@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from traceback import walk_tb
@@ -78,7 +79,8 @@ def host_read(error: BaseException) -> str:
             continue
         places = [(f.f_code.co_filename, line) for f, line in walk_tb(found.__traceback__)]
         where = next((f"at {f}:{n}, " for f, n in reversed(places) if not is_foreign_file(f)), "")
-        return f"{where}{type(found).__name__}: {first_line(found).partition('. ')[0].rstrip('.')}"
+        sentence = re.split(r"(?<!e\.g)\. ", first_line(found))[0].rstrip(".")
+        return f"{where}{type(found).__name__}: {sentence}"
     return ""
 
 
