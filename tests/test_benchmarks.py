@@ -1,8 +1,6 @@
 """What `benchmarks/discovery.py` measures: CPU time, without the garbage collector."""
 
-import gc
 import importlib.util
-import itertools
 import sys
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 
 pytest.importorskip("triton")
 
-import opforge
 from support import launch_siblings
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
@@ -25,22 +22,6 @@ def discovery(monkeypatch):
     # Of all that a worker holds it takes 2 s.
     monkeypatch.setattr(module.gc, "collect", lambda: 0)
     return module
-
-
-def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discovery, monkeypatch):
-    seen = []
-
-    def slow(fn):
-        seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
-        return opforge.Discovery((fn,))
-
-    monkeypatch.setattr(discovery.opforge, "find_kernels", slow)
-    monkeypatch.setattr(discovery.time, "thread_time", itertools.count(0, 3).__next__)
-    package = discovery.read(launch_siblings.__name__)
-    assert {*seen} == {(False, True)}
-    assert {(reading.seconds, reading.torch_seconds) for reading in package.hosts} == {(3, 3)}
-    assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize(

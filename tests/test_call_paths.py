@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import opforge
 
@@ -136,12 +135,6 @@ def test_a_call_compiled_with_dynamic_shapes_compiles_once(op_name, call):
     assert targets == [opforge.info(op).overload]
 
 
-def test_a_call_compiled_by_inductor(op_name):
-    op = flattened(op_name)
-    compiled = torch.compile(lambda x: op(x + 1, Scale(3.0)) * 2, fullgraph=True)
-    assert compiled(torch.ones(2)).tolist() == [12.0, 12.0]
-
-
 class Counting:
     """A backend that counts how often Dynamo compiles."""
 
@@ -209,26 +202,8 @@ def test_an_optional_record_may_come_and_go_between_compiled_calls(op_name):
         assert compiled(torch.ones(1), scale).item() == expected
 
 
-def exported_ops(exported):
-    return [n.target for n in exported.graph.nodes if n.op == "call_function"]
-
-
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
 class TestExport:
-    def test_dynamic_shapes(self, op_name, strict):
-        op = flattened(op_name)
-
-        class Module(torch.nn.Module):
-            def forward(self, x):
-                return op(x, Scale(3.0, 1), mode=Mode.ADD)
-
-        batch = torch.export.Dim("batch", min=2, max=64)
-        exported = torch.export.export(
-            Module(), (torch.ones(4),), dynamic_shapes={"x": {0: batch}}, strict=strict
-        )
-        assert exported.module()(torch.ones(9)).tolist() == [5.0] * 9
-        assert exported_ops(exported) == [opforge.info(op).overload]
-
     def test_training_what_was_exported(self, op_name, strict):
         @opforge.op(op_name(), backward=lambda ctx, g: (g * 2, {"weight": g * 3}))
         def op(x: Tensor, layer: Layer) -> Tensor:
@@ -259,10 +234,3 @@ class TestExport:
         with torch.serialization.safe_globals([Scale]):
             loaded = torch.export.load(tmp_path / "m.pt2")
         assert loaded.module()(torch.ones(2), Scale(3.0)).tolist() == [3.0, 3.0]
-
-
-def test_make_fx_traces_a_flattened_op(op_name):
-    op = flattened(op_name)
-    graph = make_fx(lambda x: op(x, Scale(3.0)), tracing_mode="symbolic")(torch.ones(2))
-    targets = [n.target for n in graph.graph.nodes if n.op == "call_function"]
-    assert targets == [opforge.info(op).overload]

@@ -14,7 +14,7 @@ from triton.backends.nvidia.driver import CudaDriver
 
 import opforge
 from opforge import _compat
-from opforge.errors import BadOption, NeedsGpu, OpforgeError
+from opforge.errors import NeedsGpu
 from support.launching import double, fill, no_gpu
 from support.processes import TORCH_ALONE, run_python
 
@@ -161,19 +161,6 @@ def test_a_compiled_function_is_compiled_again_for_another_target():
     assert counter.frame_count == len(answers)
 
 
-@no_gpu
-def test_a_function_that_was_compiled_for_a_target_asks_the_machine_outside_of_it():
-    def host(x):
-        return x + (1 if torch.accelerator.is_available() else 2)
-
-    compiled = torch.compile(host, backend="eager", fullgraph=True)
-    with opforge.target("sm_90"):
-        assert compiled(torch.zeros(1)) == 1
-        assert in_a_thread(lambda: compiled(torch.zeros(1))) == 2
-        assert compiled(torch.zeros(1)) == 1
-    assert compiled(torch.zeros(1)) == 2
-
-
 FIRST_COMPILE = """
 import sys, torch, opforge
 before = "torch._dynamo" in sys.modules
@@ -212,15 +199,6 @@ def test_properties_of_the_device_are_those_of_a_board_of_that_kind():
     assert properties.L2_cache_size == 40 << 20
     assert properties.total_memory == 80 << 30
     assert properties.max_threads_per_multi_processor == 2048
-
-
-def test_tritons_utils_answer_with_properties():
-    with opforge.target("sm_90"):
-        found = triton.runtime.driver.active.utils.get_device_properties(0)
-    assert found["max_shared_mem"] == 232448
-    assert found["multiprocessor_count"] == 132
-    assert found["warpSize"] == 32
-    assert found["max_num_regs"] == 65536
 
 
 def test_a_device_context_of_a_fake_tensor_can_be_entered():
@@ -339,33 +317,6 @@ def test_targets_of_threads_that_end_in_another_order_leave_nothing():
     thread.join(60)
     assert torch.cuda.get_device_capability is before
     assert triton.runtime.driver._active is None
-
-
-@pytest.mark.parametrize("arch", ["sm_90", "sm90", "90", 90, "sm_90a"])
-def test_an_architecture_is_named_as_everywhere(arch):
-    with opforge.target(arch):
-        assert torch.cuda.get_device_capability() == (9, 0)
-
-
-@pytest.mark.parametrize("arch", ["hopper", "sm_", "", None, "sm_90b"])
-def test_something_that_is_not_an_architecture_is_refused(arch):
-    with (
-        pytest.raises(BadOption, match="is not a GPU architecture") as caught,
-        opforge.target(arch),
-    ):
-        raise AssertionError("entered")
-    assert repr(arch) in str(caught.value)
-    assert "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90" in str(caught.value)
-    assert isinstance(caught.value, ValueError)
-    assert isinstance(caught.value, OpforgeError)
-
-
-def test_an_architecture_that_triton_does_not_compile_for_is_refused():
-    with (
-        pytest.raises(BadOption, match=r"Triton \S+ cannot compile for sm_60"),
-        opforge.target("sm_60"),
-    ):
-        raise AssertionError("entered")
 
 
 @no_gpu

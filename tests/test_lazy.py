@@ -15,7 +15,6 @@ import opforge
 from opforge import _compat, _lazy
 from support.processes import environment, python
 
-ROOT = pathlib.Path(opforge.__file__).parent
 # Names that are a function of the package and a module in it.
 NAMESAKES = {
     "check": "opforge.check.run",
@@ -62,11 +61,6 @@ def test_modules_that_need_neither_torch_nor_triton_load_neither(imported):
 )
 def test_what_compiles_kernels_loads_only_triton(imported):
     assert fresh(f"import {imported}\n{LOADED}") == ["triton"]
-
-
-def test_looking_at_the_package_loads_nothing():
-    code = "import opforge; dir(opforge), repr(opforge), opforge.__version__, opforge.__all__\n"
-    assert fresh(code + LOADED) == []
 
 
 # Each order in which a namesake's module, another module below it, and the name can come.
@@ -186,11 +180,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         exec("from opforge import ops")
 
 
-def test_the_names_of_a_module_are_bound_together():
-    code = "import json, opforge; opforge.op; print(json.dumps(sorted(vars(opforge))))"
-    assert {"op", "info", "is_op", "explain", "unregister"} <= set(fresh(code, python()))
-
-
 def test_a_name_can_be_replaced_before_and_after_its_first_use(monkeypatch):
     code = """
 import json, opforge
@@ -214,17 +203,3 @@ def test_a_failing_module_fails_at_every_use(monkeypatch):
         with pytest.raises(ModuleNotFoundError):
             get("a")
     assert {"a", "b"} <= set(names())
-
-
-def test_dynamo_traces_through_the_package():
-    code = """
-import json, torch, opforge
-
-@torch.compile(backend="eager", fullgraph=True)
-def f(x):
-    return x + 1 if opforge.__version__ else x
-
-f(torch.ones(2))
-print(json.dumps(isinstance(opforge.is_op, object)))
-"""
-    assert fresh(code, python()) is True

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import pathlib
-import re
 import runpy
 import sys
 import types
@@ -192,18 +191,6 @@ def test_what_is_no_plain_function_is_refused(op_name, thing, text):
     assert "fix: " in str(caught.value)
 
 
-def test_a_static_method_is_a_function(op_name):
-    assert opforge.op(op_name())(Model.static)(torch.ones(1)).item() == 2.0
-
-
-def test_a_function_may_call_its_parameter_self(op_name):
-    @opforge.op(op_name())
-    def op(self: torch.Tensor) -> torch.Tensor:
-        return self + 1
-
-    assert op(torch.ones(1)).item() == 2.0
-
-
 def test_a_call_takes_the_name_as_an_option(op_name):
     name = op_name()
 
@@ -384,16 +371,6 @@ def test_a_reload_that_is_refused_leaves_the_old_op(folder, module_name):
     with pytest.raises(BadSignature):
         importlib.reload(module)
     assert torch.equal(old(torch.zeros(2)), torch.ones(2))
-
-
-def test_two_definitions_in_one_import_are_refused(folder, module_name):
-    twice = ONE.format(space=module_name, add=1) + ONE.format(space=module_name, add=2)
-    write(folder, module_name, twice)
-    with pytest.raises(BadRegistration) as caught:
-        importlib.import_module(module_name)
-    path = folder / f"{module_name}.py"
-    assert re.search(rf"already defined at {path}:4, again at {path}:8", str(caught.value))
-    opforge.unregister(f"{module_name}::f")
 
 
 def test_another_module_may_not_replace_an_op(folder, module_name):

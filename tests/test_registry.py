@@ -4,8 +4,6 @@
 # ruff: noqa: UP045
 
 import copy
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Optional
 
@@ -56,24 +54,6 @@ class Model(torch.nn.Module):
 
 def place_of(fn):
     return f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
-
-
-def test_info_says_what_was_made_of_a_flattened_op():
-    info = opforge.info(scaled)
-    assert info.name == "opforge_registry::scaled"
-    assert info.mode == "custom_op"
-    assert info.reason
-    assert info.schema == (
-        "opforge_registry::scaled(Tensor x, float config__scale, Tensor? config__weight=None, "
-        'str mode="a") -> Tensor'
-    )
-    assert info.path == "flattened"
-    assert info.overload is torch.ops.opforge_registry.scaled.default
-    assert info.location == place_of(scaled.__wrapped__)
-    assert (info.kernels, info.unresolved, info.nested_ops) == ((), (), ())
-    assert (info.compute_sensitive, info.subgraph_boundary) == (False, False)
-    for spelling in (info.overload, info.overload.overloadpacket, info.name):
-        assert opforge.info(spelling).name == info.name
 
 
 @triton.jit
@@ -129,26 +109,6 @@ def test_is_op_knows_ops_from_other_things(op_name):
     gone = opforge.op(op_name())(undecorated)
     opforge.unregister(gone)
     assert not opforge.is_op(gone)
-
-
-def test_mode_none_gives_back_the_function_itself(op_name):
-    def f(x, *anything):
-        return x
-
-    name = op_name()
-    op = opforge.op(name, mode="none")(f)
-    try:
-        assert op is f
-        assert opforge.is_op(op)
-        info = opforge.info(op)
-        assert (info.name, info.mode, info.overload) == (name, "none", None)
-        assert info.location == place_of(f)
-        text = opforge.explain(op)
-        assert text.startswith(f"{name}  ({place_of(f)})")
-        assert "none" in text
-    finally:
-        opforge.unregister(op)
-    assert not opforge.is_op(f)
 
 
 def test_explain_says_the_same_for_a_person():
@@ -215,56 +175,6 @@ def test_a_module_that_holds_ops_can_be_copied():
     assert twin.weight is not model.weight
     assert torch.equal(twin(X), model(X))
     assert torch.equal(twin(X), X * 6)
-
-
-THREADS = 8
-
-
-def in_threads(work, count=THREADS):
-    """The results of `work(0)`, `work(1)`, ... all started at once."""
-    gate = threading.Barrier(count)
-
-    def start(index):
-        gate.wait()
-        return work(index)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(start, range(count)))
-
-
-def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result(op_name):
-    for _ in range(5):
-
-        def f(x: Tensor, config: Config) -> Tensor:
-            return x * config.scale
-
-        op = opforge.op(
-            op_name(),
-            setup_context=lambda ctx, inputs, output: setattr(ctx, "scale", inputs[1].scale),
-            backward=lambda ctx, grad: (grad * ctx.scale, None),
-        )(f)
-
-        def work(index, op=op):
-            leaf = X.clone().requires_grad_()
-            op(leaf, Config(float(index))).sum().backward()
-            return leaf.grad
-
-        for index, grad in enumerate(in_threads(work)):
-            assert torch.equal(grad, torch.full_like(X, index))
-
-
-def test_one_mode_none_function_under_two_names_is_not_forgotten_silently(op_name):
-    def f(x: Tensor) -> Tensor:
-        return x
-
-    first, second = op_name(), op_name()
-    opforge.op(first, mode="none")(f)
-    opforge.op(second, mode="none")(f)
-    try:
-        assert opforge.info(f).name == second
-    finally:
-        opforge.unregister(f)
-    assert not opforge.is_op(f)
 
 
 def test_an_op_that_is_freed_late_leaves_its_successor_alone(op_name, collect):

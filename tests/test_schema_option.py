@@ -78,19 +78,6 @@ def test_a_dtype_default_of_a_given_schema_is_a_dtype_in_the_body(op_name):
     assert seen == [(torch.float32, None), (torch.float16, torch.int8)]
 
 
-def test_a_device_default_of_a_given_schema_may_be_a_name_in_the_function(op_name):
-    seen = []
-
-    @opforge.op(op_name(), schema='(Tensor x, Device d="cpu") -> Tensor')
-    def placed(x, d="cpu"):
-        seen.append(d)
-        return x.clone()
-
-    placed(torch.ones(2))
-    placed(torch.ones(2), torch.device("meta"))
-    assert seen == ["cpu", torch.device("meta")]
-
-
 def named_otherwise(op_name, **options):
     """An op whose schema has a and t where its function has x and s."""
 

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -146,34 +145,6 @@ def test_a_mode_sees_the_op_once_and_not_its_body(op_name, options, calls, grad)
     assert not {torch.ops.aten.mul.Tensor, torch.ops.aten.add.Tensor} & {*mode.seen}
 
 
-@KINDS
-@CALLS
-def test_fake_tensors_give_fake_tensors(op_name, options, calls):
-    op, _ = body_types(op_name, **options)
-    for _ in range(calls):
-        op(torch.ones(2))
-    with FakeTensorMode() as mode:
-        out = op(torch.empty(2, 3, device="cuda"))
-        assert isinstance(out, FakeTensor)
-        assert (out.shape, out.device.type) == ((2, 3), "cuda")
-        assert out.fake_mode is mode
-    assert op(torch.ones(2)).tolist() == [3.0, 3.0]
-
-
-@KINDS
-@pytest.mark.parametrize("fake", [None, torch.empty_like])
-def test_meta_tensors_give_meta_tensors(op_name, options, fake):
-    def body(x: Tensor) -> Tensor:
-        assert fake is None, "the body must not run"
-        return x * 2
-
-    op = opforge.op(body, name=op_name(), fake=fake, **options)
-    out = op(torch.empty(2, 3, device="meta"))
-    assert (out.device.type, out.shape) == ("meta", (2, 3))
-    if options:
-        assert op(torch.empty(2, device="meta", requires_grad=True)).requires_grad
-
-
 def lazy_conj():
     return torch.tensor([1 + 2j, 3 + 4j]).conj()
 
@@ -216,12 +187,3 @@ def test_a_lazy_view_in_a_record_or_a_list_reaches_the_body_resolved(op_name):
 
     op([torch.ones(2), lazy_conj()], Weights(lazy_conj()))
     assert seen == [False] * 3
-
-
-@KINDS
-def test_the_body_sees_no_functorch_wrapper(op_name, options):
-    """Inside grad the innermost level unwraps; a kernel must get memory it can read."""
-    op, types = body_types(op_name, **options)
-    with torch.no_grad():
-        torch.func.functionalize(op)(torch.ones(2))
-    assert types == [Tensor]

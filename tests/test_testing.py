@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -93,8 +92,3 @@ def test_importing_opforge_does_not_import_pytest():
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "False"]
-
-
-def test_the_entry_point_names_the_module():
-    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
-    assert '\n"opforge.testing" = "opforge.testing"\n' in text

@@ -11,7 +11,6 @@ from torch.autograd import gradcheck
 import opforge
 from opforge.errors import (
     BadGradient,
-    BadOption,
     WrongReturn,
 )
 
@@ -167,26 +166,6 @@ def test_a_named_tuple_takes_its_gradient_as(op_name, make):
     assert gradcheck(lambda a, b: op(Pair(a, b)), (doubles(2), doubles(2)))
 
 
-def test_a_fixed_tuple_takes_a_tuple_of_gradients(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, (None, g * 2)))
-    def op(x: Tensor, pair: tuple[int, Tensor]) -> Tensor:
-        return x + pair[1] * 2
-
-    x, y = leaf(2), leaf(2)
-    op(x, (3, y)).sum().backward()
-    assert y.grad.tolist() == [2.0, 2.0]
-
-
-def test_a_parameter_that_is_a_keyword_takes_its_gradient_in_its_place(op_name):
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, None, g * 5))
-    def op(x: Tensor, scale: float = 1.0, *, bias: Tensor) -> Tensor:
-        return x + 5 * bias
-
-    x, bias = leaf(2), leaf(2)
-    op(x, bias=bias).sum().backward()
-    assert (x.grad.tolist(), bias.grad.tolist()) == ([1.0, 1.0], [5.0, 5.0])
-
-
 def test_a_gradient_that_autograd_can_sum_to_the_inputs_shape_is_accepted(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
     def op(x: Tensor, y: Tensor) -> Tensor:
@@ -297,14 +276,6 @@ def test_a_mistake_is_refused_by_name_while_compiling(op_name):
     assert name in str(caught.value)
 
 
-def test_setup_context_without_backward_is_refused(op_name):
-    with pytest.raises(BadOption, match="setup_context was given without a backward"):
-
-        @opforge.op(op_name(), setup_context=lambda ctx, inputs, output: None)
-        def op(x: Tensor) -> Tensor:
-            return x + 1
-
-
 def needs_of(op_name, *arguments):
     seen = []
 
@@ -332,17 +303,3 @@ def test_needs_input_grad_has_one_entry_per_parameter_true_if_any_of_its_tensors
         ((None, pair, []), (True, False, False, False, False)),
     ]:
         assert needs_of(op_name, leaf(2), 3, *arguments) == needs
-
-
-def test_needs_input_grad_is_seen_by_setup_context(op_name):
-    seen = []
-
-    def setup_context(ctx, inputs, output):
-        seen.append(ctx.needs_input_grad)
-
-    @opforge.op(op_name(), backward=lambda ctx, g: (g, None), setup_context=setup_context)
-    def op(x: Tensor, cfg: Weights) -> Tensor:
-        return x + 1
-
-    op(torch.ones(2), Weights(leaf(2)))
-    assert seen == [(False, True)]

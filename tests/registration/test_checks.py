@@ -66,11 +66,8 @@ def op(op_name):
 def test_a_wrong_value_is_named_as_the_user_wrote_it(op, path, call, wanted, value):
     with pytest.raises(WrongArgument) as caught:
         call(op, value)
-    line = scaled.__code__.co_firstlineno
-    assert str(caught.value) == (
-        f"{opforge.info(op).name} ({__file__}:{line}), parameter {path!r}: "
-        f"expected {wanted}, got {type(value).__name__}\n  found: {value!r}\n  fix: pass {wanted}"
-    )
+    assert (caught.value.op, caught.value.parameter) == (opforge.info(op).name, path)
+    assert f"expected {wanted}, got {type(value).__name__}\n" in str(caught.value)
 
 
 def test_what_the_body_raises_is_left_alone(op_name):

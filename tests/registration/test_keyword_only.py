@@ -45,20 +45,6 @@ def test_setup_context_may_take_them_apart(op_name, compiled):
     assert all(inputs == (2, 2, {"y": 3, "z": 7}) for inputs in seen)
 
 
-def test_without_keyword_only_parameters_there_are_none(op_name):
-    def setup_context(ctx, inputs, keyword_only_inputs, output):
-        assert keyword_only_inputs == {}
-        ctx.factor = inputs[1]
-
-    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
-    def op(x: Tensor, scale: float = 3.0) -> Tensor:
-        return x * scale
-
-    x = torch.ones(2, requires_grad=True)
-    op(x).sum().backward()
-    assert x.grad.tolist() == [3, 3]
-
-
 GIVEN = {"schema": "(Tensor x, *, float scale=2.0) -> Tensor"}
 
 

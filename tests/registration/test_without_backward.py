@@ -148,34 +148,6 @@ def test_a_captured_tensor_that_requires_grad_gets_no_gradient_and_one_warning(o
     assert not op(torch.ones(2)).requires_grad
 
 
-def test_a_captured_tensor_gets_no_gradient_in_an_op_with_a_backward(op_name):
-    weight = leaf(2)
-
-    @opforge.op(op_name(), backward=lambda ctx, g: g * 5)
-    def op(x: Tensor) -> Tensor:
-        return x * weight
-
-    x = leaf(2)
-    op(x).sum().backward()
-    assert weight.grad is None
-    assert x.grad.tolist() == [5.0, 5.0]
-    # That is reported where nothing else needs a gradient.
-    with pytest.warns(OpforgeWarning, match="no gradient reaches it"):
-        out = op(torch.ones(2))
-    assert not out.requires_grad
-
-
-def test_an_absent_optional_tensor_does_not_make_the_output_require_grad(op_name):
-    """The optional input that is absent does not count as one that requires grad."""
-
-    @opforge.op(op_name())
-    def op(x: Tensor, y: Tensor | None = None) -> Tensor:
-        return x + 1 if y is None else x + y
-
-    assert not op(torch.ones(2)).requires_grad
-    assert op(torch.ones(2), leaf(2)).requires_grad
-
-
 def test_an_op_without_a_backward_inside_one_with_a_backward_does_no_harm(op_name):
     _, half = half_op(op_name)
 
