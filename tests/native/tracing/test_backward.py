@@ -140,19 +140,6 @@ def test_what_no_path_uses_is_not_a_parameter(planned):
     assert sizes == {"grad_out.shape[0]", "grad_out.shape[1]"}
 
 
-def test_a_gradient_that_is_an_input_is_copied(planned):
-    def add(x: Tensor, y: Tensor) -> Tensor:
-        return x + y
-
-    made = planned(
-        add, lambda ctx, grad: (grad, grad), None,
-        x=native.tensor("n", dtype="fp32"), y=native.tensor("n", dtype="fp32"),
-    )  # fmt: skip
-    grad = torch.randn(9)
-    assert made.names == ["grad_out"]
-    torch.testing.assert_close(made(grad), (grad, grad))
-
-
 def test_a_gradient_has_the_type_and_shape_of_its_input(planned):
     def shifted(x: Tensor, bias: Tensor) -> Tensor:
         return (x + bias).float()

@@ -165,14 +165,6 @@ def test_a_property_that_was_cached_before_the_build_is_asked_for_again(ask, gri
     assert ask() == before
 
 
-def test_no_cache_keeps_anything_of_a_trace():
-    assert grids(built(launching(lambda: sm_count() + board.count))) == [f"2 * {COUNT}"]
-    assert sm_count.cache_info().currsize == 0
-    assert not vars(board)
-    with opforge.target("sm_80"):
-        assert sm_count() + board.count == 216
-
-
 def test_a_cached_function_of_a_size_does_not_make_it_a_constant():
     @functools.cache
     def blocks(n):
@@ -208,22 +200,6 @@ def test_a_cache_that_cannot_be_passed_by_is_an_error_with_its_line():
     assert f"multiprocessors ({__file__}:{line}) answers from its functools cache" in (
         caught.value.found
     )
-
-
-@functools.cache
-def workspace():
-    return torch.zeros(8, device="cuda")
-
-
-def test_a_cached_tensor_is_state_that_a_library_cannot_have():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](workspace(), out)
-        return out
-
-    with pytest.raises(UnsupportedBody) as caught:
-        built(body)
-    assert "a tensor kept from an earlier call is used at" in caught.value.found
 
 
 def test_while_one_thread_traces_another_is_answered_by_the_cache():
@@ -262,18 +238,6 @@ def test_a_cache_that_another_thread_asks_meanwhile_is_not_the_bodys():
 
     threading.Thread(target=others).start()
     assert grids(built(launching(ask))) == ["device.multi_processor_count"]
-
-
-def test_a_body_may_empty_a_cache():
-    with opforge.target("sm_80"):
-        assert sm_count() == 108
-
-    def ask():
-        sm_count.cache_clear()
-        return sm_count()
-
-    assert grids(built(launching(ask))) == [COUNT]
-    assert sm_count.cache_info().currsize == 0
 
 
 kept = {}

@@ -29,7 +29,6 @@ from support.native.traced_kernels import (
     hooked,
     launching,
     take,
-    tuned,
 )
 from support.native.traced_oracle import Body
 
@@ -147,11 +146,6 @@ def test_a_descriptor_has_blocks_of_the_sizes_that_are_declared():
     (refused,) = [path for path in found.case.paths if path.refused]
     assert refused.refused == "the body raises ValueError: Shape element 0 must be a power of 2"
     assert conditions(refused) == "m // 2 == 36"
-
-
-def test_a_tuple_at_run_time_is_refused_by_name():
-    body = launching(lambda x, out: take[(1,)](x, out, (1, 2)))
-    assert "argument 'a' is a tuple, which a native library cannot pass" in refusal(body)
 
 
 @gluon.jit
@@ -332,23 +326,6 @@ def test_a_pre_hook_that_sets_blocks_needs_no_note():
     assert launches(found)[0].variants[0].types[0] == "tensordesc<fp16[16, 64]>"
 
 
-def test_an_untuned_build_takes_the_first_config_and_says_so_once():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        for _ in range(2):
-            tuned[lambda meta: (triton.cdiv(x.shape[0], meta["BLOCK"]),)](x, out, x.shape[0])
-        return out
-
-    found = built(body)
-    (note,) = found.notes
-    assert note == (
-        "tuned has 2 autotuning configurations; without a tuning table the library uses "
-        f"number 0: {tuned.configs[0]}"
-    )
-    assert [str(s.grid[0]) for s in launches(found)] == ["(m + 63) // 64"] * 2
-    assert {dict(r.options)["num_warps"] for r, _ in found.requests.values()} == {2}
-
-
 @triton.jit
 def staged(x_ptr, out_ptr, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
     tl.store(out_ptr, tl.load(x_ptr) * num_stages * num_warps)
@@ -396,14 +373,6 @@ def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
     (launch,) = launches(built(body, x=T("8 n", dtype="i8")))
     assert [(p.buffer, str(p.offset), p.dtype) for p in launch.arguments] == [
         ("x", "n", "i8"), ("out", "0", "i8"), ("x", "2 * n", "fp8e5")
-    ]  # fmt: skip
-
-
-def test_alignment_is_a_question_that_a_library_answers():
-    body = launching(lambda x, out: take[(1,)](x, out, A=x[1:].data_ptr() % 16 == 0))
-    found = built(body, x=T("8 2", dtype="fp32"))
-    assert [[str(g.condition) for g in path.guards] for path in found.case.paths] == [
-        ["(x.data_ptr() + 8) % 16 != 0"], ["(x.data_ptr() + 8) % 16 == 0"]
     ]  # fmt: skip
 
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge._compat import process_state
 from opforge.errors import UnsupportedBody
 from opforge.native.ir.cases import Launch
 from support.native.traced_kernels import take
@@ -128,17 +127,6 @@ def test_a_time_that_does_not_reach_the_result_is_no_error():
     assert 0 < said[-1][1] < 100
 
 
-def test_what_is_seeded_in_the_body_is_a_constant():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        take[(1,)](x, out, random.Random(3).randrange(1000))
-        return out
-
-    (path,) = built(body).case.paths
-    (launch,) = [s for s in path.steps if isinstance(s, Launch)]
-    assert str(random.Random(3).randrange(1000)) in str(launch.arguments)
-
-
 once = []
 
 
@@ -154,11 +142,3 @@ def test_what_a_body_does_only_once_is_not_in_the_library():
     once.clear()
     (path,) = built(body).case.paths
     assert sum(isinstance(s, Launch) for s in path.steps) == 1
-
-
-def test_only_the_thread_that_traces_has_another_time():
-    before = time.time()
-    with process_state.clock_shifted(1000):
-        assert 1000 <= time.time() - before < 1100
-        assert 1000 <= (time.time_ns() - before * 10**9) / 10**9 < 1100
-    assert time.time() - before < 100

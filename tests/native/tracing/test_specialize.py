@@ -9,7 +9,6 @@ from opforge.native.ir.cases import ONE, Launch
 from support.native.traced_kernels import (
     annotated,
     launching,
-    strided,
     strided4,
     take,
     unspecialized,
@@ -54,12 +53,6 @@ def test_widths_alignments_and_multiples():
     ]
 
 
-def test_sizes_that_fit_into_32_bits_have_no_other_form():
-    body = launching(lambda x, out: take[(1,)](x, out, x.shape[0] * 2))
-    launch = launch_of(body, x=T("n", dtype="fp16"), dims={"n": (0, 2**30 - 1)})
-    assert {t for t, _, _ in forms(launch)} == {"**i"}
-
-
 def test_multiples_that_are_known_need_no_condition():
     body = launching(lambda x, out: take[(1,)](x, out, x.shape[1], 32 * x.shape[0]))
     launch = launch_of(body, x=T("m n", dtype="fp16"), dims={"n": [64, 96], "m": (0, 1000)})
@@ -93,18 +86,6 @@ def test_annotated_parameters_have_their_type_whatever_the_value():
     body = launching(lambda x, out: annotated[(1,)](x, out, 1, 2, x.shape[0], True))
     launch = launch_of(body, x=T("n", dtype="fp16"))
     assert {v.types[2:] for v in launch.variants} == {("i64", "fp32", "i32", "u1")}
-
-
-def test_dense_rows_and_columns_of_a_product():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty(x.shape, device=x.device)
-        strided[(1,)](x, out, *x.stride(), *out.stride(), *x.shape, BLOCK=16)
-        return out
-
-    launch = launch_of(body, x=T("m n", dtype="fp16", layout="strided"))
-    ones = {tuple(i for i, t in enumerate(v.types) if t == ONE) for v in launch.variants}
-    assert ones == {(), (2,), (3,)}
-    assert launch.variants[0].types.count(ONE) == 1
 
 
 @pytest.mark.parametrize("tensors", [2, 3])

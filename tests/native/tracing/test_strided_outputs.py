@@ -41,12 +41,6 @@ def test_kernels_get_the_strides_of_the_caller():
     assert set(STRIDES) <= set(passed(path).values())
 
 
-def test_without_a_declaration_the_strides_are_those_of_the_body():
-    (path,) = built(copied, x=X["x"]).paths
-    assert path.outputs == (Output("fp32", (M, N), (N, 1)),)
-    assert not set(STRIDES) & set(passed(path).values())
-
-
 def test_a_body_may_branch_on_the_strides():
     def body(x: Tensor) -> Tensor:
         # Where a workspace comes first, another allocation becomes the output.
@@ -146,16 +140,6 @@ def test_a_view_of_a_strided_output_is_refused():
     with pytest.raises(UnsupportedBody) as caught:
         built(body, x=T("m m", dtype="fp32"), returns=T("m m", dtype="fp32", layout="strided"))
     assert "out is declared as strided, but the body returns a view" in caught.value.found
-
-
-def test_a_fill_of_a_strided_output_is_a_kernel():
-    def body(x: Tensor) -> Tensor:
-        out = torch.zeros_like(x)
-        rows[(x.shape[0],)](x, out, out.stride(0), out.stride(1), x.shape[1], BLOCK=64)
-        return out
-
-    (path,) = [p for p in built(body).paths if p.outputs[0].strided][:1]
-    assert [s.kernel_name for s in path.steps] == ["torch_fill", "rows"]
 
 
 def test_a_shape_that_depends_on_a_callers_strides_is_refused():

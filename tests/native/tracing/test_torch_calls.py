@@ -1,14 +1,12 @@
 """torch calls in a body become kernels that compute the same."""
 
 import operator
-import random
 import re
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from triton.runtime.errors import InterpreterError
 
 from opforge import native
 from opforge.errors import BadDeclaration, UnsupportedBody, WrongResult
@@ -27,7 +25,6 @@ from support.native.torch_table import (
     body_of_two,
 )
 from support.native.traced_kernels import take
-from support.standin.driver import Trapped
 
 SHAPE = (3, 5, 7)
 
@@ -111,16 +108,6 @@ def test_elements_by_their_positions(name):
     specs = {"x": native.tensor("3 5 7", dtype="fp32"), "y": native.tensor("3 2", dtype="i64")}
     found, wanted = Program(body, **specs)(x, at.contiguous()), body(x, at)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("wrong", [10, -1])
-@pytest.mark.parametrize("name", INDEXED)
-def test_a_position_out_of_range_stops_the_kernel(name, wrong):
-    body, at = body_of_two(INDEXED[name]), torch.full((3, 2), wrong)
-    specs = {"x": native.tensor("3 5 7", dtype="fp32"), "y": native.tensor("3 2", dtype="i64")}
-    with pytest.raises(InterpreterError) as stopped:
-        Program(body, **specs)(rows("fp32"), at)
-    assert isinstance(stopped.value.__cause__, Trapped)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -291,28 +278,6 @@ def test_an_in_place_call_of_an_undeclared_parameter_is_refused():
         _ = Program(body, **X).body.built
 
 
-def test_a_changed_parameter_is_changed():
-    def body(x: Tensor) -> Tensor:
-        return x.mul_(2)[:1] + 1
-
-    x = torch.randn(3, 4)
-    expected = x * 2
-    found = Program(body, mutates=("x",), x=native.tensor("m n", dtype="fp32"))(x)
-    assert torch.equal(x, expected)
-    assert torch.equal(found, expected[:1] + 1)
-
-
-def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it():
-    def body(x: Tensor) -> Tensor:
-        return x.amax(-1)
-
-    (built,) = Program(body, x=native.tensor("m n", dtype="fp32")).body.built
-    (refused,) = {path.refused for path in built.case.paths if path.refused}
-    assert (
-        refused == "the body raises IndexError: amax(): a dimension without elements has no extreme"
-    )
-
-
 CONVERTED = {
     "torch.complex64": lambda x: x.to(torch.complex64).to(torch.float32),
     "torch.float8_e8m0fnu": lambda x: x.to(torch.float8_e8m0fnu).to(torch.float32),
@@ -331,19 +296,6 @@ def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(dtype):
     assert refused.value.what == "it cannot be built for x fp32 1-d where 100 < n"
     found = rf"\.to\(\) at {re.escape(__file__)}:\d+: a kernel has no {dtype}"
     assert re.fullmatch(found, refused.value.found)
-
-
-def test_the_error_has_only_conditions_that_matter():
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        z = x + y
-        if x.shape[0] > 100:
-            return z.sort().values
-        return z
-
-    specs = {"x": native.tensor("m", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
-    with pytest.raises(UnsupportedBody) as refused:
-        _ = Program(body, **specs).body.built
-    assert refused.value.what == "it cannot be built for x fp32 1-d, y fp32 1-d where 100 < m"
 
 
 def test_all_conditions_that_lead_to_refused_calls_are_named():
@@ -378,10 +330,6 @@ def test_tensors_without_elements(shape):
     agree(lambda x: torch.cat([x * 2, x.sum(0, keepdim=True)], 0).mean(), torch.ones(shape))
 
 
-def test_tensors_without_dimensions():
-    agree(lambda x, y: x * y + x.sum(), torch.tensor(2.0), torch.arange(3.0))
-
-
 def test_strided_tensors_are_read_and_written_where_they_are():
     def body(x: Tensor, y: Tensor) -> Tensor:
         y.add_(x.t())
@@ -404,26 +352,6 @@ def test_a_call_that_would_read_what_it_writes_is_refused_as_torch_refuses_it():
     flat = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (4, 4096)}}
     with pytest.raises(UnsupportedBody, match="refer to a single memory location"):
         _ = Program(body, mutates=("x",), **flat).body.built
-
-
-def test_halves_of_one_tensor_may_meet():
-    def body(x: Tensor) -> Tensor:
-        half = x.shape[0] // 2
-        x[:half].add_(x[half:])
-        return x * 1
-
-    flat = {"x": native.tensor("8", dtype="fp32")}
-    x = torch.randn(8)
-    expected = body(x.clone())
-    assert torch.equal(Program(body, mutates=("x",), **flat)(x), expected)
-
-
-def test_a_random_number_in_a_call_is_refused():
-    def body(x: Tensor) -> Tensor:
-        return x * random.random()
-
-    with pytest.raises(UnsupportedBody, match=r"a number in kernel torch_mul .* in one call"):
-        _ = Program(body, **X).body.built
 
 
 def test_the_note_has_the_line_of_each_call():
@@ -450,17 +378,6 @@ def test_a_reduction_finishes_what_is_made_of_its_result():
     assert kernels_of(body, **wide) == ["torch_to_copy_pow_amax_add_and_2_more"]
     x = torch.randn(3, 64).half()
     torch.testing.assert_close(Program(body, **wide)(x), body(x))
-
-
-def test_few_and_long_results_are_shared_by_several_programs():
-    def body(x: Tensor) -> Tensor:
-        return x.sum(0)
-
-    program = Program(body, x=native.tensor("m 3", dtype="fp32"), dims={"m": (1, 4096)})
-    # Whole numbers, whose sum is the same in every order.
-    x = torch.randint(-8, 9, (1100, 3)).float()
-    assert torch.equal(program(x), body(x))
-    assert torch.equal(program(x[:5]), body(x[:5]))
 
 
 @pytest.mark.parametrize(

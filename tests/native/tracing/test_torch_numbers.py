@@ -144,15 +144,6 @@ def test_a_float_of_a_call_is_refused_where_it_would_become_infinite(dtype):
             made(x, number)
 
 
-def test_a_float_that_fits_as_declared_needs_no_question():
-    def body(x: Tensor, k: float) -> Tensor:
-        return x.masked_fill(x > 0, k)
-
-    specs = {"x": native.tensor("n", dtype="fp32"), "k": native.scalar("fp32")}
-    (built,) = Program(body, archs=(SM_90,), **specs).body.built
-    assert len(built.case.paths) == 1
-
-
 @pytest.mark.parametrize("dtype", ["u16", "u64", "fp8e5"])
 def test_what_cuda_torch_has_no_kernel_for_is_refused(dtype):
     x = inputs(dtype)

@@ -47,20 +47,6 @@ def test_properties_become_variables(ask, variable):
     assert str(launch.grid[0]) == variable
 
 
-def test_a_decision_on_a_property_becomes_a_guard():
-    def body(x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        shared = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
-        take[(1,)](x, out, A=2 if shared > 166000 else 1)
-        return out
-
-    found = built(body)
-    assert sorted(str(p.guards[0].condition) for p in found.case.paths) == [
-        "166000 < device.shared_memory_per_block_optin",
-        "device.shared_memory_per_block_optin <= 166000",
-    ]
-
-
 def test_all_capabilities_that_are_built_for_are_traced():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -137,16 +123,6 @@ def test_a_body_asks_for_the_vendor_by_torchs_version():
 )
 def test_people_are_shown_names_of_vendors_and_architectures(condition, shown):
     assert with_names(condition) == shown
-
-
-def test_vendors_that_need_the_same_share_paths_and_requests():
-    body = launching(lambda x, out: take[(x.numel(),)](x, out, A=3))
-    archs = (*sm(80, 90), *GFX)
-    found = built(body, archs=archs)
-    (path,) = found.case.paths
-    assert path.guards == ()
-    assert all(each == archs for _, each in found.requests.values())
-    assert found.requests.keys() == built(body).requests.keys()
 
 
 def test_an_sm_90_is_not_a_gfx90a_though_both_have_capability_9_0():

@@ -116,10 +116,6 @@ def test_a_declared_parameter_may_be_written(fn):
     assert notes(fn, mutates=("x",)) == []
 
 
-def test_memory_of_the_body_may_be_written():
-    assert notes(through_scratch) == []
-
-
 def test_a_kernel_that_cannot_be_analysed_is_built_with_a_note():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
