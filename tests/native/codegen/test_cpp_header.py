@@ -66,28 +66,6 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler, requ
     ]
 
 
-def test_two_libraries_headers_live_in_one_program(tmp_path):
-    for name in ("one", "two"):
-        build_archive(hand_made.library(name=name), tmp_path)
-    program = tmp_path / "main.cpp"
-    program.write_text(
-        '#include "one.hpp"\n#include "two.hpp"\n#include <cstdio>\n'
-        "template <typename Function> void say(Function call) {\n"
-        "    try { call(); } catch (const opforge::Error &e) { std::puts(e.what()); }\n"
-        "}\n"
-        "int main() {\n"
-        "    float numbers[4] = {};\n"
-        "    const opforge::Tensor x(numbers, {4}), y(numbers, {3});\n"
-        "    say([&] { one::add_outputs(x, y); });\n"
-        "    say([&] { two::add_outputs(x, y); });\n"
-        "}\n"
-    )
-    binary = build_program(tmp_path, program, "one", "two")
-    done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
-    said = "add: y: size 3 in dimension 0, expected 4 as in x (m)"
-    assert done.stdout.splitlines() == [f"one_{said}", f"two_{said}"]
-
-
 @pytest.mark.parametrize("first", ["dlpack", "demo"])
 def test_a_dltensor_is_accepted_wherever_its_header_is(folder, tmp_path, first):
     real = Path(torch.__file__).parent / "include" / "ATen" / "dlpack.h"

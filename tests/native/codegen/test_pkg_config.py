@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from opforge.native.artifacts.toolchain import LIBRARIES, compile_library
-from opforge.native.codegen.sources import sources
+from opforge.native.artifacts.toolchain import compile_library
 from support.native import hand_made
 from support.standin.library import write
 
@@ -21,16 +20,6 @@ int main(void)
     return 0;
 }
 """
-
-
-def test_the_file_has_what_the_static_library_needs():
-    text = sources(hand_made.library())["lib/pkgconfig/demo.pc"].decode()
-    told = dict(line.split(": ", 1) for line in text.splitlines() if line[:1].isupper())
-    assert told["Name"] == "demo"
-    assert told["Libs"] == "-L${libdir} -ldemo"
-    assert set(told["Libs.private"].split()) == set(LIBRARIES)
-    # Relative to itself, so that the folder can be moved.
-    assert "prefix=${pcfiledir}/../..\n" in text
 
 
 @pytest.mark.skipif(shutil.which("pkg-config") is None, reason="no pkg-config here")

@@ -112,19 +112,6 @@ def test_an_unused_type_variable_is_refused(make_op):
     assert "type variable 'T' is not used" in text
 
 
-@pytest.mark.parametrize(
-    ("specs", "message"),
-    [
-        ({"x": native.tensor("m;n", "fp16")}, ", parameter 'x': 'm;n' is not a dimension"),
-        ({"x": native.tensor("*s", "fp16")}, ", parameter 'x': no parameter with *s has ranks"),
-        ({"x": X, "dims": {"q": 1}}, ": dims= bounds 'q', but no parameter's dims have that name"),
-    ],
-)
-def test_mistakes_in_dims_ranks_and_bounds_name_the_op_and_the_parameter(make_op, specs, message):
-    text = refusal(BadDeclaration, make_op(silu), **specs)
-    assert text.startswith(f"OP (HERE){message}")
-
-
 def test_a_size_may_not_have_the_name_of_something_else(make_op):
     def sliced(x: Tensor, n: int) -> Tensor:
         return x * 1
