@@ -110,17 +110,11 @@ def check(
         kwargs: The op's keyword arguments. If some are named like an option above, use
             `opforge.check.check_call`.
     """
+    options = {"reference": reference, "tolerance": tolerance, "only": only, "arch": arch}
+    options |= {"skip": skip or None, "require": require or None}
     entry = registry.get(op)
-    options = {
-        "reference": reference,
-        "tolerance": tolerance,
-        "only": only,
-        "skip": skip or None,
-        "require": require or None,
-        "arch": arch,
-    }
-    for name, option in options.items():
-        if option is not None and name in entry.signature.parameters:
+    for name in entry.signature.parameters:
+        if options.get(name) is not None:
             raise WrongArgument(
                 f"{name!r} is both an option of opforge.check and a parameter of the op",
                 parameter=name,
@@ -152,20 +146,18 @@ def check_call(
     entry = registry.get(op)
     settings = settings or Settings()
     _refuse_wrong(settings)
-    chosen = select(only, skip, require)
-    required = set(_names(require))
     call = _bind(entry, tuple(args), dict(kwargs or {}))
     subject = Subject(entry, call, settings)
     tell = progress or (lambda _name, _row: None)
     rows = []
-    for one in chosen:
-        tell(one.name, None)
-        row = _row(one, subject)
-        if one.name in required and row.status == SKIPPED:
+    for asked in select(only, skip, require):
+        tell(asked.name, None)
+        row = _row(asked, subject)
+        if row.status == SKIPPED and asked.name in _names(require):
             reason = f"required, but it did not run: {row.reason}"
             row = dataclasses.replace(row, status=FAIL, reason=reason)
         rows.append(row)
-        tell(one.name, row)
+        tell(asked.name, row)
     inputs = tuple(describe(p, t) for p, t in call.tensors())
     return CheckReport(entry.name, entry.location, inputs, _machine(subject), tuple(rows))
 
@@ -238,30 +230,27 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall
     return call
 
 
-def _row(one: Check, subject: Subject) -> Row:
+def _row(check: Check, subject: Subject) -> Row:
     started = time.perf_counter()
     with _isolated() as heard:
         try:
-            row = _judge(one, subject)
+            row = check.unless(subject) or _judge(check, subject)
         except Exception as error:  # noqa: BLE001  # a row that raises is a row that fails
             row = failed(*reason_of(error))
     notes = tuple(dict.fromkeys((*row.notes, *_notes_of(heard))))
     seconds = time.perf_counter() - started
-    return dataclasses.replace(row, name=one.name, seconds=seconds, notes=notes)
+    return dataclasses.replace(row, name=check.name, seconds=seconds, notes=notes)
 
 
-def _judge(one: Check, subject: Subject) -> Row:
-    unconcerned = one.unless(subject)
-    if unconcerned is not None:
-        return unconcerned
-    if not one.needs_run or subject.eager.error is None:
-        return one.judge(subject)
-    if subject.needs_gpu and one.without_gpu is not None:
-        return one.without_gpu(subject)
+def _judge(check: Check, subject: Subject) -> Row:
+    if not check.needs_run or subject.eager.error is None:
+        return check.judge(subject)
+    if subject.needs_gpu and check.without_gpu is not None:
+        return check.without_gpu(subject)
     if subject.needs_gpu:
         return skipped("needs a GPU: the op launches Triton kernels", GPU_FIX)
-    if one.judge is eager.eager:
-        return one.judge(subject)
+    if check.judge is eager.eager:
+        return check.judge(subject)
     return skipped("the op does not run on these inputs (row eager)")
 
 
