@@ -166,22 +166,21 @@ def check(
     returns (args, kwargs), and its reference from silu_reference. The exit status is 1 if a row
     fails or an operator cannot be checked.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .check.command import CheckArguments, check_all, find, rows_named
+    from .check.command import CheckArguments, check_targets
 
     for file in filter(None, (junit, html)):
         if not Path(file).absolute().parent.is_dir():
             raise BadOption(
                 f"{file} cannot be written", found="no such folder", fix="make the folder first"
             )
-    given |= {option: rows_named(given[option]) for option in ("only", "skip", "require")}
-    arguments = CheckArguments(**given)
-    operators = find(arguments)
-    summary = check_all(operators, arguments, quiet=as_json)
-    shown = summary.reports[0] if operators.single else summary
+    for option in ("only", "skip", "require"):
+        names = (name.strip() for text in given[option] for name in text.split(","))
+        given[option] = tuple(filter(None, names))
+    summary = check_targets(CheckArguments(**given), quiet=as_json)
     if as_json:
-        click.echo(shown.as_json())
+        click.echo(summary.as_json())
     else:
-        text = Text(str(shown))
+        text = Text(str(summary))
         text.highlight_regex(_STATUS)
         Console().print(text, soft_wrap=True)
         for problem in summary.problems:

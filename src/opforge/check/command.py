@@ -36,29 +36,9 @@ class CheckArguments:
     require: tuple[str, ...] = ()
     arch: str | None = None
 
-    @property
-    def rows(self) -> list[str]:
-        """The names of the rows to run."""
-        return [row.name for row in select(self.only or None, self.skip, self.require)]
 
-
-@dataclass(frozen=True)
-class Operators:
-    """The operators that the targets name with the modules that hold them, and what failed."""
-
-    placed: list[tuple[Any, list[Place]]]
-    problems: list[Problem]
-    # Whether a table of its rows is what the user wants to see.
-    single: bool
-
-
-def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
-    """`("compile,numerics", "eager")` as three names."""
-    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
-
-
-def find(given: CheckArguments) -> Operators:
-    """The operators of all targets; in a tree a file that fails does not stop the others."""
+def check_targets(given: CheckArguments, *, quiet: bool = False) -> Summary:
+    """Check the operators of all targets; what fails to load or to begin does not stop others."""
     by_id: dict[int, tuple[Any, list[Place]]] = {}
     problems = []
     for target in given.targets:
@@ -70,7 +50,30 @@ def find(given: CheckArguments) -> Operators:
     single = len(placed) == 1 and not any(map(is_tree, given.targets))
     if not single:
         _refuse_for_several(given, placed)
-    return Operators(placed, problems, single)
+    rows = select(given.only or None, given.skip, given.require)
+    reports: list[CheckReport] = []
+    bar = watching("checking", quiet=quiet)
+    bar.start(len(placed) * len(rows))
+    try:
+        for number, (op, places) in enumerate(placed, 1):
+            entry = registry.get(op)
+            if single:
+                reports.append(_check_one(op, given, places, _telling(bar, entry.name)))
+                continue
+            title = f"[{number}/{len(placed)}] {entry.name}"
+            own = [t for t in given.texts if _parameter_of(t) in entry.signature.parameters]
+            arguments = replace(given, texts=tuple(own))
+            try:
+                report = _check_one(op, arguments, places, _telling(bar, title))
+            except OpforgeError as error:
+                problems.append(Problem(entry.name, str(error)))
+                bar.say(f"{title}: not checked")
+                continue
+            reports.append(report)
+            bar.say(f"{title}: {report.outcome}; {report.counts()}")
+    finally:
+        bar.stop("")
+    return Summary(tuple(reports), tuple(problems), single)
 
 
 def _refuse_for_several(given: CheckArguments, placed: list[tuple[Any, list[Place]]]) -> None:
@@ -88,34 +91,6 @@ def _refuse_for_several(given: CheckArguments, placed: list[tuple[Any, list[Plac
                 found=f"they take {', '.join(sorted(known)) or 'nothing'}",
                 fix="choose one of these",
             )
-
-
-def check_all(operators: Operators, given: CheckArguments, *, quiet: bool = False) -> Summary:
-    """Check every op; one of several that cannot be checked does not stop the others."""
-    reports: list[CheckReport] = []
-    problems = list(operators.problems)
-    bar = watching("checking", quiet=quiet)
-    bar.start(len(operators.placed) * len(given.rows))
-    try:
-        for number, (op, places) in enumerate(operators.placed, 1):
-            entry = registry.get(op)
-            if operators.single:
-                reports.append(_check_one(op, given, places, _telling(bar, entry.name)))
-                continue
-            title = f"[{number}/{len(operators.placed)}] {entry.name}"
-            own = [t for t in given.texts if _parameter_of(t) in entry.signature.parameters]
-            arguments = replace(given, texts=tuple(own))
-            try:
-                report = _check_one(op, arguments, places, _telling(bar, title))
-            except OpforgeError as error:
-                problems.append(Problem(entry.name, str(error)))
-                bar.say(f"{title}: not checked")
-                continue
-            reports.append(report)
-            bar.say(f"{title}: {report.outcome}; {report.counts()}")
-    finally:
-        bar.stop("")
-    return Summary(tuple(reports), tuple(problems))
 
 
 def _check_one(

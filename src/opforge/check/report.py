@@ -182,12 +182,16 @@ class Summary:
 
     reports: tuple[CheckReport, ...]
     problems: tuple[Problem, ...] = ()
+    # Of one operator, whose report alone is what the user wants to see.
+    single: bool = False
 
     @property
     def ok(self) -> bool:
         return not self.problems and all(report.ok for report in self.reports)
 
     def __str__(self) -> str:
+        if self.single:
+            return str(self.reports[0])
         failures = [report.render_failures() for report in self.reports if not report.ok]
         outcomes = [(one.op, one.outcome, one.counts()) for one in self.reports]
         outcomes += [(problem.name, _UNCHECKED, "") for problem in self.problems]
@@ -208,6 +212,8 @@ class Summary:
 
     def as_json(self) -> str:
         """`{"ok", "reports", "problems"}`; each report as of one op."""
+        if self.single:
+            return self.reports[0].as_json()
         fields = {
             "ok": self.ok,
             "reports": [json.loads(report.as_json()) for report in self.reports],
