@@ -6,7 +6,6 @@ in `std::regex`.
 
 from __future__ import annotations
 
-import ctypes.util
 import functools
 import shlex
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from . import environment
 
+# The dynamic linker finds the system's by this name.
 LIBRARY = "libstdc++.so.6"
 CXX_COMPILERS = ("g++", "clang++", "c++")
 _PROBE = "#include <string>\nstd::string text(int n) { return std::to_string(n); }\n"
@@ -43,25 +43,10 @@ def linked_statically(compiler: str) -> bool:
         return linked and not any(n in made.read_bytes() for n in names)
 
 
-def system_libstdcxx() -> str | None:
-    """The system's shared libstdc++; its path if ldconfig knows it."""
-    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
-    if ldconfig is not None:
-        listed = subprocess.run(  # noqa: S603  # the system's own tool
-            [ldconfig, "-p"], capture_output=True, text=True, check=False
-        ).stdout
-        for line in listed.splitlines():
-            name, _, path = line.strip().partition(" => ")
-            # The first is for this machine's own word size.
-            if name.startswith(f"{LIBRARY} ") and Path(path).exists():
-                return path
-    return ctypes.util.find_library("stdc++")
-
-
-def preloaded(library: str) -> bool:
-    """Whether this process was started with a library in LD_PRELOAD."""
+def preloaded() -> bool:
+    """Whether this process was started with it in LD_PRELOAD."""
     given = environment.LD_PRELOAD.get().replace(":", " ").split()
-    return any(Path(each).name == Path(library).name for each in given)
+    return any(Path(each).name == LIBRARY for each in given)
 
 
 def to_preload() -> str:
@@ -72,7 +57,6 @@ def to_preload() -> str:
         # opforge doctor tells it with the compiler.
         return ""
     compiler = next(filter(None, map(shutil.which, names)), None)
-    library = system_libstdcxx() or LIBRARY
-    if compiler is None or preloaded(library) or not linked_statically(compiler):
+    if compiler is None or preloaded() or not linked_statically(compiler):
         return ""
-    return library
+    return LIBRARY

@@ -97,7 +97,7 @@ class Package:
 
     def load(self) -> Any:
         """Load the package into this process; call the result like the model."""
-        if self.preload and not preloaded(self.preload):
+        if self.preload and not preloaded():
             raise BuildFailed(
                 f"loading {self.path} would crash this process, as it did the one that verified it",
                 found="g++ links libstdc++ statically on this machine",
