@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.check.reasons import reason_of
+from opforge.check.report import reason_of
 from opforge.errors import BadOption, NeedsGpu
 
 

@@ -70,8 +70,8 @@ def eager_calls(
 
 def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     own = [copy_of(v) if isinstance(v, torch.Tensor) else v for v in leaves]
-    args, kwargs = _compat.aoti.refill((exportable.args, dict(exportable.kwargs)), own)
     try:
+        args, kwargs = _compat.aoti.refill((exportable.args, dict(exportable.kwargs)), own)
         with torch.no_grad():
             values = _compat.aoti.flatten(exportable.module(*args, **kwargs))
     except OpforgeError:

@@ -21,8 +21,7 @@ from ..arch_names import parse_arch
 from ..comparison import Tolerance
 from ..errors import BadOption, WrongArgument, first_line
 from ..registry import Entry, registry
-from .reasons import cut, reason_of
-from .report import FAIL, SKIPPED, CheckReport, Row, failed, skipped
+from .report import FAIL, SKIPPED, CheckReport, Row, cut, failed, reason_of, skipped
 from .rows import autograd, devices, eager, export, graph
 from .subject import (
     GPU_FIX,

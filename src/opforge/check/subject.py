@@ -19,7 +19,7 @@ from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
-from .reasons import short_reason
+from .report import short_reason
 
 Tensor = torch.Tensor
 Change = Callable[[str, Tensor], Any]

@@ -12,8 +12,7 @@ from torch.autograd.gradcheck import GradcheckError
 
 from ...comparison import MANY_STEPS, difference, root_mean_square, tensors_in
 from ...errors import MissingBackward
-from ..reasons import reason_of, short_reason
-from ..report import PASS, Row, failed, passed, skipped
+from ..report import PASS, Row, failed, passed, reason_of, short_reason, skipped
 from ..subject import OpCall, Subject, with_gaps
 
 Tensor = torch.Tensor

@@ -10,8 +10,7 @@ from torch.overrides import TorchFunctionMode
 from ... import _compat
 from ...comparison import difference, paired, same_bits, shown, tensors_in, unlike
 from ...errors import WrongResult
-from ..reasons import reason_of, short_reason
-from ..report import Row, failed, passed, skipped
+from ..report import Row, failed, passed, reason_of, short_reason, skipped
 from ..subject import (
     GPU_FIX,
     HALVED,

@@ -18,8 +18,7 @@ from ...comparison import tensors_in
 from ...doctor import examine
 from ...errors import BadRegistration, WrongResult
 from ...notebook import size
-from ..reasons import reason_of
-from ..report import Row, failed, passed, skipped
+from ..report import Row, failed, passed, reason_of, skipped
 from ..subject import Batches, CallResult, OpCall, Subject
 from .graph import ON_FAKES
 

@@ -13,8 +13,7 @@ from ...doctor import examine
 from ...errors import BuildFailed, MissingBackward, last_line
 from ...native.ir.kernel_request import Request, Requests, want
 from ...notebook import counted
-from ..reasons import reason_of, short_reason
-from ..report import Row, failed, passed, skipped
+from ..report import Row, failed, passed, reason_of, short_reason, skipped
 from ..subject import Batches, CallResult, OpCall, Subject
 from .autograd import gradients, gradients_differ
 
