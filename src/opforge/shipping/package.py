@@ -20,7 +20,7 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from ..errors import BadOption, NotALibrary, Untrusted
 from ..native.artifacts.hashes import SUFFIX, read_sums, sums_path
 from ..native.codegen.bindings import unadapted
 from ..native.codegen.text import with_constants
+from ..native.ir.cases import chosen
 from ..native.ir.interface import Op, SchemaArgument
 from ..native.ir.program import read_kernels
-from ..native.library.manifest_reader import Manifest, as_asked, reading
+from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked, reading
 from ..native.library.shared_library import (
     find_library,
     library_name,
@@ -96,7 +97,7 @@ def read_built(path: Path) -> BuiltLibrary:
     refuse_other_format(
         manifest, f"the manifest of {path}", lambda: f"build it again: {rebuild(file, torch=True)}"
     )
-    ops = [op.op for op in manifest.ops]
+    ops = [_with_built_values(op) for op in manifest.ops]
     refused = {op.name: unadapted(op) for op in ops}
     served = tuple(op for op in ops if not refused[op.name])
     if not served:
@@ -136,6 +137,16 @@ def listed_files(root: Path, name: str) -> dict[str, bytes]:
     both = (sums, sums.with_name(sums.name + SUFFIX))
     files |= {f.relative_to(root).as_posix(): f.read_bytes() for f in both if f.is_file()}
     return files
+
+
+def _with_built_values(op: ManifestOp) -> Op:
+    """With those values of its choices that the library was built for."""
+    arguments = []
+    for argument in op.op.arguments:
+        used = chosen(op.cases, argument.name) if len(argument.values) > 1 else ()
+        values = tuple(value for i, value in enumerate(argument.values) if i in used)
+        arguments.append(replace(argument, values=values or argument.values))
+    return replace(op.op, arguments=tuple(arguments))
 
 
 def platform_of(files: Iterable[Path]) -> Platform:
