@@ -168,7 +168,7 @@ def every_operator() -> dict[str, Any]:
     """Every operator in the tree, by name."""
     sys.path[:0] = [str(ROOT / "src")]
     import opforge  # noqa: PLC0415  # drawing needs none
-    from opforge.native.commands.targets import operators  # noqa: PLC0415
+    from opforge.native.targets import operators  # noqa: PLC0415
 
     return {opforge.info(op).name.partition("::")[2]: op for op in operators([f"{ROOT}/ops/"])}
 

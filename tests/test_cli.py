@@ -13,7 +13,7 @@ import opforge
 from opforge.cli import main
 from opforge.doctor import examine, works
 from opforge.errors import OpforgeWarning
-from opforge.native.commands import targets
+from opforge.native import targets
 from support.processes import environment, python
 
 SOURCE = """

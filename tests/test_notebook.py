@@ -13,8 +13,7 @@ from opforge.model import Discovery, KernelRef, NestedOp, Unresolved
 from opforge.native.artifacts.publish import Written
 from opforge.native.build import Result
 from opforge.native.ir.interface import Op
-from opforge.native.ir.program import Library
-from opforge.native.plan import Plan
+from opforge.native.ir.program import Library, Plan
 from opforge.notebook import counted, html_table, size
 from support.archs import sm
 

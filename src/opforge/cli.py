@@ -46,7 +46,7 @@ class Commands(click.Group):
             if isinstance(error.code, str):
                 # A command's own, with what it has to say.
                 raise
-            from .native.commands.targets import exited_in_body
+            from .native.targets import exited_in_body
 
             raise click.ClickException(str(exited_in_body(error))) from error
         except (OSError, ImportError) as error:
@@ -113,7 +113,7 @@ def explain(ctx: click.Context, /, targets: tuple[str, ...], tuning: str | None)
     not an operator, it shows what @opforge.op would do. If a file of a folder cannot be loaded, the
     error goes to stderr, and the exit status is 1.
     """
-    from .native.commands.targets import load
+    from .native.targets import load
 
     loaded = [load(target, functions=True) for target in targets]
     ops = {id(op): op for each in loaded for op in each.operators}.values()
@@ -270,7 +270,7 @@ def package(
     from .aoti_package.build import read_dynamic_texts, read_model
     from .aoti_package.package_record import cpp_needs, write_cpp
     from .check.command import arguments_of
-    from .native.commands.targets import load, locate
+    from .native.targets import load, locate
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -336,9 +336,7 @@ def package(
     metavar="KERNEL:NAME=LOW..HIGH",
     help="For a recording: build these values of a constant, too; repeatable.",
 )
-def build(
-    *, only_list: bool, force: bool, as_wheel: bool, widen: tuple[str, ...], **given: Any
-) -> None:
+def build(*, only_list: bool, force: bool, as_wheel: bool, **given: Any) -> None:
     """Build a C library of declared operators, or recorded kernels.
 
     \b
@@ -349,29 +347,23 @@ def build(
     module:op, or a folder with one subfolder per operator, as ops/add/op.py. The library needs
     no Python at run time.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native.commands import build
-    from .native.commands.targets import are_recordings
-    from .serving import command as served
+    from .commands import build
+    from .native.targets import are_recordings
 
+    recorded, package, check_name = are_recordings(given["targets"]), None, None
     if as_wheel:
-        from .shipping.command import check_extra
+        from .shipping.command import check_extra, package_name
 
         check_extra()
-    if are_recordings(given["targets"]):
-        package = None
-        if as_wheel:
-            from .shipping.command import package_name
-
+        if recorded:
             package = package_name(Path(given["output"]), given.pop("name"))
-        click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))
-        if package and not only_list:
-            click.echo(_pack(given["output"], given["output"], name=package))
-        return
-    given["archs"] = given["archs"] or ("sm_90",)
-    if widen:
-        raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
-    arguments = build.BuildArguments(**given | {"torch": given["torch"] or as_wheel})
-    check_name = _wheel_name_check(arguments.name) if as_wheel else None
+        else:
+            given["torch"] = True
+            check_name = _wheel_name_check(given["name"])
+    if not recorded:
+        given["archs"] = given["archs"] or ("sm_90",)
+    arguments = build.BuildArguments(**given)
+    arguments.refuse_unused()
     for option, is_given in (("--static", arguments.static), ("--wheel", as_wheel)):
         if arguments.sources_only and is_given:
             raise BadOption(f"--sources-only and {option} were both given", fix="use one of them")
@@ -382,7 +374,8 @@ def build(
     done = build.run(arguments, check_name) if done is None else done
     click.echo(done.said)
     if as_wheel:
-        click.echo(_pack(str(done.library), arguments.output))
+        built = arguments.output if recorded else str(done.library)
+        click.echo(_pack(built, arguments.output, name=package))
 
 
 @main.command()
@@ -489,7 +482,7 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
     the exit status is 1. In a folder with one subfolder per operator (ops/add/op.py), it also
     reports what `opforge build` would refuse.
     """
-    from .native.commands.targets import are_recordings
+    from .native.targets import are_recordings
 
     if are_recordings(targets):
         from .recording import command as recording
@@ -497,7 +490,7 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
         found = recording.joined(targets)
         click.echo(found.to_json() if as_json else recording.listing(found))
         return
-    from .native.commands.list import collect, render
+    from .commands.list import collect, render
 
     listed = collect(targets)
     click.echo(listed.to_json() if as_json else render(listed.operators))
@@ -548,14 +541,13 @@ def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> 
     that the folder names. With --manifest-only, PATH may also be a wheel, or its installed
     package. The exit status is 1 if any file differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native.commands.verify import package_at, to_json, verify
-    from .serving.command import rebuild
+    from .commands.verify import package_at, to_json, verify
 
     if path.endswith(".whl"):
         from .shipping.command import verify_wheel as verify
     elif given["manifest_only"] and package_at(path):
         from .shipping.command import verify_package as verify
-    found = verify(path, rebuild_served=rebuild, **given)
+    found = verify(path, **given)
     click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
     ctx.exit(0 if all(one.ok for one in found) else 1)
 
@@ -573,7 +565,7 @@ def sign(folder: str, key: str) -> None:
     Writes share/NAME/SHA256SUMS.minisig; SHA256SUMS, which it signs, has the hash of every file.
     Asks for the password of a key that has one, or reads it from a pipe.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native.commands.verify import signed
+    from .commands.verify import signed
 
     click.echo(signed(folder, key, _password))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import opforge
 from opforge.check.inputs import arguments_from
 from opforge.errors import BadOption, TargetFailed
-from opforge.native.commands.targets import Place
+from opforge.native.targets import Place
 from opforge.registry import registry
 
 

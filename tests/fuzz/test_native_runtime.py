@@ -64,7 +64,8 @@ def for_amd(library):
 def hsaco(image):
     key = image.cubin[64:].split()[0].decode()
     arch = AMDS[image.arch]
-    return replace(image, arch=arch, cubin=hand_made.cubin(key, arch), pdl=False, maps=())
+    image = image._replace(arch=arch, pdl=False, maps=())
+    return image.holding(hand_made.cubin(key, arch))
 
 
 class Programs:

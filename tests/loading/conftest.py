@@ -126,7 +126,7 @@ def versions(namesakes, tmp_path_factory):
     """The one that adds, and a later build of it, whose kernel is `later_kernel`."""
     library, kernels = namesake("first", "add"), []
     for kernel in library.kernels:
-        images = [dataclasses.replace(i, function="later_kernel") for i in kernel.images]
+        images = [i._replace(function="later_kernel") for i in kernel.images]
         kernels.append(dataclasses.replace(kernel, images=tuple(images)))
     later = dataclasses.replace(library, kernels=tuple(kernels))
     return [namesakes[0], build(later, tmp_path_factory.mktemp("later"))]

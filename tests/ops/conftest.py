@@ -11,7 +11,7 @@ from support.processes import ROOT
 @pytest.fixture(scope="session")
 def tree():
     """The operators, by name; `ops.add.op` and so on can be imported from then on."""
-    from opforge.native.commands.targets import operators  # noqa: PLC0415
+    from opforge.native.targets import operators  # noqa: PLC0415
 
     return {opforge.info(op).name.partition("::")[2]: op for op in operators([f"{ROOT}/ops/"])}
 

@@ -10,7 +10,7 @@ PLANNED = """
 import json
 
 from opforge import native
-from opforge.native.commands.targets import operators
+from opforge.native.targets import operators
 from opforge.native.frontend.declaration import declarations_of, keep_declarations
 from opforge.native.kernels.compile import compile_all
 from opforge.registry import registry

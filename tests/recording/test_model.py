@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from opforge.errors import NotServable
+from opforge.native.ir.kernels import Choice
 from opforge.recording.model import (
     Missed,
-    RecordedChoice,
     RecordedKernel,
     RecordedVariant,
     Recording,
@@ -26,7 +26,7 @@ VARIANT = RecordedVariant(
     first="serve.py:8",
     sizes=({"n": 1},),
 )
-CHOICE = RecordedChoice((("n", 4096),), ("float32",), (("BLOCK", 64), ("num_warps", 4)), "sm_90")
+CHOICE = Choice((("n", 4096),), ("float32",), (("BLOCK", 64), ("num_warps", 4)), "sm_90")
 KERNEL = RecordedKernel("pack.ops", "scale", "0f", "ops.py:3", (VARIANT,), (CHOICE,))
 WHOLE = Recording((KERNEL,), (Missed("k", "k.py:1", "it is odd", "a.py:2"),), ("3.7.1",), 1)
 

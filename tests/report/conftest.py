@@ -18,7 +18,7 @@ def library(spills=0, registers=40):
     def used(kernel):
         spilled = spills if "*fp32" in kernel.types[0] else 0
         images = [
-            dataclasses.replace(image, registers=registers, spills=spilled, shared=1024)
+            image._replace(registers=registers, spills=spilled, shared=1024)
             for image in kernel.images
         ]
         return dataclasses.replace(kernel, images=tuple(images))

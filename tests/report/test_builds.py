@@ -5,16 +5,18 @@ import shutil
 import pytest
 
 from opforge.errors import NotALibrary
+from opforge.native.codegen.sources import manifest
+from opforge.native.ir.kernels import (
+    Image,
+    ServedFunction,
+    ServedInstance,
+    ServedVariant,
+    image_file,
+)
+from opforge.native.ir.program import Kernel, Library
 from opforge.report.model import ReportedImage
 from opforge.report.read import read_builds, read_library, read_served
-from opforge.serving.manifest import (
-    Manifest,
-    ServedImage,
-    ServedInstance,
-    ServedKernel,
-    ServedVariant,
-)
-from support.archs import SM_80, SM_90, sm
+from support.archs import sm
 from support.native.hand_made import cubin
 
 MANIFEST = "share/demo_ops/manifest.json"
@@ -74,23 +76,28 @@ def test_a_folder_or_a_binary_that_is_not_of_a_build_says_what_is_missing(tmp_pa
 @pytest.fixture
 def folder(tmp_path):
     """Two variants, of which the second lacks an image for sm_90."""
-    (tmp_path / "images").mkdir()
 
-    def image(name, arch):
-        content = cubin(name, arch)
-        file = f"images/{name}.{arch}.cubin"
-        (tmp_path / file).write_bytes(content)
-        return ServedImage(arch, file, len(content), name, 4, 512, 1, False, False, 0, 1)
+    def kernel(key, archs, **more):
+        images = tuple(Image(arch, "scale", 4, 512).holding(cubin(key, arch)) for arch in archs)
+        return Kernel(
+            key, "scale", "mod.py:3", ("*fp32", "i32"), (("BLOCK", "64"),), images,
+            qualified_name="mod:scale", options=(("num_warps", "4"),), **more,
+        )  # fmt: skip
 
-    variants = (
-        ServedVariant(("p16", "i32:16"), (image("one", SM_80), image("one", SM_90))),
-        ServedVariant(("p", "i32"), (image("two", SM_80),)),
-    )
-    constants, kinds = (("ACT", {"dtype": "fp16"}), ("BLOCK", 64)), ("*fp32", "int")
-    instance = ServedInstance(constants, kinds, (("num_warps", 4),), variants)
-    kernel = ServedKernel("mod", "scale", "ab12", "mod.py:3", (instance,))
-    manifest = Manifest(sm(80, 90), "3.7.1", (kernel,), (("TRITON_DEBUG", "1"),))
-    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    kernels = kernel("one", sm(80, 90), divisible=(0, 1)), kernel("two", sm(80))
+    for one in kernels:
+        for image in one.images:
+            place = tmp_path / image_file(one.key, image.arch)
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(image.cubin)
+    variants = ServedVariant(("p16", "i32:16"), "one"), ServedVariant(("p", "i32"), "two")
+    instance = ServedInstance((("BLOCK", 64),), ("*fp32", "int"), (("num_warps", 4),), variants)
+    library = Library(
+        "served", (), kernels, sm(80, 90), (("triton", "3.7.1"),),
+        functions=(ServedFunction("mod", "scale", "ab12", "mod.py:3", (instance,)),),
+        settings=(("TRITON_DEBUG", "1"),),
+    )  # fmt: skip
+    (tmp_path / "manifest.json").write_bytes(manifest(library))
     (tmp_path / "_opforge_served.abi3.so").write_bytes(bytes(1000))
     return tmp_path
 
@@ -98,12 +105,12 @@ def folder(tmp_path):
 def test_served_variants_say_what_they_take_and_lack(folder):
     build = read_served(folder, "kernels")
     first, second = build.variants
-    assert str(first) == "mod:scale(*fp32:16, i32:16, ACT=tl.fp16, BLOCK=64, num_warps=4)"
-    assert (first.lacks, second.lacks) == ((), ("sm_90",))
+    assert str(first) == "mod:scale(*fp32:16, i32:16, BLOCK=64, num_warps=4)"
+    assert (first.lacks, second.lacks) == ((), ("sm_90a",))
     assert build.versions == {"triton": "3.7.1", "TRITON_DEBUG": "1"}
 
 
-def test_a_served_image_without_a_record_of_registers_has_none(folder):
+def test_a_served_image_is_told_as_it_was_compiled(folder):
     size = (folder / "images/two.sm_80.cubin").stat().st_size
     build = read_served(folder, "kernels")
     assert build.variants[1].images == (ReportedImage("sm_80", 0, 0, 512, size, 4),)

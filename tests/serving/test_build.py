@@ -1,5 +1,6 @@
 """A folder of served kernels: its files and its manifest."""
 
+import hashlib
 import importlib
 import json
 import re
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from opforge._compat import compiling
 from opforge.cli import main
 from opforge.errors import BuildFailed, NotFound, NotServable
+from opforge.native.ir.kernels import image_file
 from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
 from opforge.report.read import read_served
@@ -36,9 +38,9 @@ def built(recording, tmp_path_factory):
 
 def test_the_manifest_tells_every_image(built):
     manifest = read(built.folder)
-    assert manifest == built.manifest
-    (kernel,) = manifest.kernels
-    first, second = kernel.instances
+    assert manifest.functions == built.library.functions
+    (function,) = manifest.functions
+    first, second = function.instances
     assert (dict(first.constants), first.kinds) == (
         {"BLOCK": 64, "ACT": None}, ("*fp32", "*fp32", "*fp32", "int"),
     )  # fmt: skip
@@ -46,13 +48,16 @@ def test_the_manifest_tells_every_image(built):
     assert [v.types for v in second.variants] == [
         ("p16", "none", "p16", "i32"), ("p", "none", "p", "i32"), ("p", "none", "p", "i64"),
     ]  # fmt: skip
-    images = [i for one in (first, second) for v in one.variants for i in v.images]
-    assert {image.arch for image in images} == {SM_80, SM_90}
-    assert {image.num_warps for v in first.variants for image in v.images} == {2}
-    for image in images:
-        content = (built.folder / image.file).read_bytes()
-        assert content.startswith(b"\x7fELF")
-        assert len(content) == image.size
+    keys = {v.kernel for one in (first, second) for v in one.variants}
+    assert manifest.keys == keys
+    assert {i.num_warps for v in first.variants for i in manifest.images(v.kernel)} == {2}
+    for key in keys:
+        images = manifest.images(key)
+        assert [image.arch for image in images] == [SM_80, SM_90]
+        for image in images:
+            content = (built.folder / image_file(key, image.arch)).read_bytes()
+            assert content.startswith(b"\x7fELF")
+            assert (len(content), hashlib.sha256(content).hexdigest()) == (image.size, image.sha256)
 
 
 def test_a_recording_is_built_for_both_vendors(tmp_path):
@@ -62,15 +67,13 @@ def test_a_recording_is_built_for_both_vendors(tmp_path):
         ((variant,),) = [kernel.variants for kernel in recording.kernels]
         assert (variant.arch, set(variant.divisible)) == (arch, {"x_ptr", "y_ptr", "out_ptr", "n"})
         folder = tmp_path / str(number)
-        done = build(recording, folder, archs=["sm_80", "gfx942", "gfx1100"])
+        build(recording, folder, archs=["sm_80", "gfx942", "gfx1100"])
         manifest = read(folder)
-        assert manifest == done.manifest
-        assert [*map(str, manifest.archs)] == ["sm_80", "gfx942", "gfx1100"]
-        ((instance,),) = [kernel.instances for kernel in manifest.kernels]
+        assert manifest.archs == ("sm_80", "gfx942", "gfx1100")
+        ((instance,),) = [function.instances for function in manifest.functions]
         for variant in instance.variants:
-            assert [image.file.rpartition(".")[2] for image in variant.images] == [
-                "cubin", "hsaco", "hsaco",
-            ]  # fmt: skip
+            for image in manifest.images(variant.kernel):
+                assert (folder / image_file(variant.kernel, image.arch)).is_file()
         report = read_served(folder, "kernels")
         assert all(image.registers for v in report.variants for image in v.images)
 
@@ -88,14 +91,14 @@ def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):
     def said(*more):
         return lines(*more)[-1]
 
-    assert said().startswith(f"{kernels}: 1 kernel, 6 variants for sm_80; ")
-    assert said() == f"{kernels}: nothing has changed since the last build"
+    assert said().startswith(f"{kernels}: 1 kernel, 6 kernel variants, 6 images for sm_80; ")
+    assert said() == f"{kernels}: nothing has changed since the last build of served"
     assert "no files of" in said("--force")
-    weight = next(line for line in lines("-v") if line.startswith("  combine: 6 variants, "))
+    weight = next(line for line in lines("-v") if line.startswith("  combine: 6 kernel variants, "))
     assert weight.endswith(" kB for sm_80")
-    assert "15 variants" in said("--widen", "combine:BLOCK=64,256")
+    assert "15 kernel variants" in said("--widen", "combine:BLOCK=64,256")
     recording.joined(recording).save(launches)
-    assert "6 variants" in said()
+    assert "6 kernel variants" in said()
 
 
 def test_a_folder_built_again_is_the_same_to_the_byte(recording, tmp_path):
@@ -167,7 +170,7 @@ def said(library):
         return CliRunner().invoke(main, command).output
 
     assert "2 kernels" in build_again()
-    assert build_again() == f"{kernels}: nothing has changed since the last build\n"
+    assert build_again() == f"{kernels}: nothing has changed since the last build of served\n"
     return build_again
 
 
@@ -204,7 +207,7 @@ def test_kernels_come_from_a_cache_that_another_machine_has_filled(tmp_path, mon
     assert len([*(tmp_path / "shared").iterdir()]) == 3
     monkeypatch.setattr(compiling, "lower", None)
     second = build(launched, tmp_path / "second", archs="sm_80", cache=Cache(tmp_path / "yours"))
-    assert second.manifest == first.manifest
+    assert second.library == first.library
 
 
 @pytest.mark.parametrize(
@@ -225,8 +228,9 @@ def test_options_of_operators_and_of_recordings_are_told_apart(arguments, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": 4}, "format is 4, but this opforge reads 9"),
-        ({"archs": ["x"]}, "archs[0] is 'x', expected an architecture"),
+        ({"format": 9}, "has format 9, ABI 1, but this opforge reads format 10, ABI 1"),
+        ({"abi": 0}, "has format 10, ABI 0, but this opforge reads format 10, ABI 1"),
+        ({"functions": [{}]}, "functions[0].module is missing"),
     ],
 )
 def test_a_manifest_of_another_format_is_refused(built, tmp_path, change, said):
@@ -234,7 +238,7 @@ def test_a_manifest_of_another_format_is_refused(built, tmp_path, change, said):
     (tmp_path / "manifest.json").write_text(json.dumps(content | change))
     with pytest.raises(NotServable) as caught:
         read(tmp_path)
-    assert said in caught.value.found
+    assert said in str(caught.value)
     assert "build it again" in caught.value.fix
 
 
@@ -258,16 +262,17 @@ def test_what_does_not_compile_for_an_architecture_is_left_out_there(tmp_path):
         lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
     )
     done = build(recording, tmp_path / "kernels", archs=["sm_80", "sm_90"], cache=None)
+    images = {kernel.key: kernel.images for kernel in done.library.kernels}
     archs = {
-        kernel.name: {image.arch for v in kernel.instances[0].variants for image in v.images}
-        for kernel in done.manifest.kernels
+        f.name: {image.arch for v in f.instances[0].variants for image in images[v.kernel]}
+        for f in done.library.functions
     }
     assert archs == {"narrowed": {SM_90}, "combine": {SM_80, SM_90}}
     (note,) = [note for note in done.notes if note.startswith("narrowed(")]
     assert " is not built for sm_80, nor is 1 other variant of it: ValueError(" in note
     assert "; sm_80 has no fp8e4nv: branch on the GPU" in note
     assert "fp8e4nv not supported" in note
-    assert read(done.folder) == done.manifest
+    assert read(done.folder).functions == done.library.functions
 
 
 def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path):
@@ -277,7 +282,7 @@ def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path):
         lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
     )
     done = build(recording, tmp_path / "kernels", archs=["sm_80"])
-    ((instance,),) = [kernel.instances for kernel in done.manifest.kernels]
+    ((instance,),) = [function.instances for function in done.library.functions]
     assert dict(instance.constants) == {"BLOCK": 64, "ACT": None}
     assert sum("launch_pdl=True" in note for note in done.notes) == 1
     assert any("inner was recorded, but cannot be found" in note for note in done.notes)
@@ -286,8 +291,7 @@ def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path):
 def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
     recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, launch_pdl=True))
     done = build(recording, tmp_path / "kernels", archs=["sm_80", "sm_90"])
-    ((instance,),) = [kernel.instances for kernel in done.manifest.kernels]
-    images = [image for variant in instance.variants for image in variant.images]
+    images = [image for kernel in done.library.kernels for image in kernel.images]
     assert {(image.arch, image.pdl) for image in images} == {(SM_90, True)}
     (note,) = [note for note in done.notes if "sm_80" in note]
     assert note.endswith("launch_pdl=True needs sm_90 or later, which sm_80 is not")
@@ -297,7 +301,7 @@ def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
 def test_without_architectures_it_is_for_the_recorded_ones(tmp_path, arch):
     recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64), arch=arch)
     done = build(recording, tmp_path / "kernels")
-    assert [*map(str, done.manifest.archs)] == [arch]
+    assert [*map(str, done.library.archs)] == [arch]
 
 
 def test_a_build_of_which_nothing_is_left_fails(tmp_path):

@@ -216,8 +216,8 @@ def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_pa
     ) in str(caught.value)
     # Two recordings of one kernel are two kernels, of which this build can make one.
     done = build(plain.joined(exact), tmp_path / "kernels", archs=["sm_80"])
-    assert ("TRITON_F32_DEFAULT", "ieee") in done.manifest.settings
-    assert len(done.manifest.kernels) == len(done.notes) == 1
+    assert ("TRITON_F32_DEFAULT", "ieee") in done.library.settings
+    assert len(done.library.functions) == len(done.notes) == 1
     assert is_served(ServedFolder(done.folder, strict=True, tune_missing=False), library.by_alias)
     monkeypatch.delenv("TRITON_F32_DEFAULT")
     with pytest.raises(NotFound, match="fix: build with TRITON_F32_DEFAULT=ieee"):

@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
 from opforge.errors import NotServed, OpforgeWarning
-from opforge.recording.constants import RecordedChoice
+from opforge.native.ir.kernels import Choice
 from opforge.serving.build import build
 from opforge.serving.plan import plan
 from support.native.hopper_ops import edges_kernel, moved_kernel, product_kernel, twice_kernel
@@ -248,8 +248,8 @@ def test_blocks_follow_the_configuration_that_a_hook_sets_them_for():
     kinds = {dict(v.constants)["M"]: dict(v.types)["x_desc"] for v in kernel.variants}
     assert kinds == {m: f"tensordesc<fp16[{m}, 32]>" for m in (32, 64, 16)}
     # 64 rows were chosen for other sizes, and 128 never launched.
-    more = [RecordedChoice((), (), (("M", m),), "sm_90") for m in (64, 128)]
+    more = [Choice((), (), (("M", m),), "sm_90") for m in (64, 128)]
     kernel = dataclasses.replace(kernel, choices=(*kernel.choices, *more))
-    (planned,) = plan(dataclasses.replace(session.recording, kernels=(kernel,))).kernels
-    blocks = {(one.constants["M"], one.kinds[0]) for one in planned.instances.values()}
+    (planned,) = plan(dataclasses.replace(session.recording, kernels=(kernel,))).functions
+    blocks = {(dict(one.constants)["M"], one.kinds[0]) for one in planned.instances}
     assert blocks == {(m, f"tensordesc<fp16[{m}, 32]>") for m in (16, 32, 64)}

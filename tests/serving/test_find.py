@@ -148,7 +148,7 @@ def test_scripts_that_a_program_loads_by_their_files_are_found(tmp_path):
     ]  # fmt: skip
     made = plan(recording)
     assert made.notes == []
-    assert [len(kernel.instances) for kernel in made.kernels] == [2, 1]
+    assert [len(function.instances) for function in made.functions] == [2, 1]
     for name in ("06-fused-attention", "folder_of_its_own", "folder_of_its_own.sizes"):
         del sys.modules[name]
 

@@ -270,8 +270,9 @@ def test_a_long_name_is_shortened_where_it_is_a_files(recording, tmp_path):
         source=recording.kernels[0].source.replace(recording_source(recording), printed.source),
     )  # fmt: skip
     done = build(Recording((kernel,)), tmp_path / "kernels", archs=["sm_80"])
-    (served,) = done.manifest.kernels
-    assert served.instances[0].variants[0].images[0].symbol == name
+    (served,) = done.library.functions
+    key = served.instances[0].variants[0].kernel
+    assert {i.function for k in done.library.kernels if k.key == key for i in k.images} == {name}
 
 
 def recording_source(recording):

@@ -68,7 +68,7 @@ def test_a_kernel_of_a_graph_needs_the_torch_that_printed_it(device, folder):
 
 def test_its_recording_is_built_but_for_kernels_of_graphs(written, tmp_path):
     built = build(read(written / "recording.json"), tmp_path / "again", archs=["sm_80"])
-    assert {kernel.name for kernel in built.manifest.kernels} == {"combine", "tuned"}
+    assert {kernel.name for kernel in built.library.functions} == {"combine", "tuned"}
     assert "build with the torch that the program was recorded with" in "\n".join(built.notes)
 
 

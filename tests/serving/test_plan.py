@@ -6,14 +6,11 @@ import pytest
 
 from opforge._compat import kernel_hash
 from opforge.errors import BadOption, NotFound
-from opforge.recording.model import RecordedChoice, Recording, read
-from opforge.serving.plan import most_specialized_first, parse_widening, plan
+from opforge.native.ir.kernels import Choice
+from opforge.recording.model import Recording, read
+from opforge.serving.plan import parse_widening, plan
 from support import served_kernels
 from support.served_kernels import combine, doubles, plus_one, recorded, scaling, staged
-
-
-def types_of(instance):
-    return [variant.types for variant in most_specialized_first(instance.variants)]
 
 
 def test_seen_variants_come_first_and_general_ones_last():
@@ -23,9 +20,10 @@ def test_seen_variants_come_first_and_general_ones_last():
         lambda x: combine[(1,)](x, x, x, 1, BLOCK=64),
         lambda x: combine[(1,)](x, x, x, 2**40 + 1, BLOCK=64),
     )
-    (kernel,) = plan(recording).kernels
-    (instance,) = kernel.instances.values()
-    assert types_of(instance) == [
+    made = plan(recording)
+    (function,) = made.functions
+    (instance,) = function.instances
+    assert [variant.types for variant in instance.variants] == [
         ("p16", "p16", "p16", "1"),
         ("p16", "p16", "p16", "i32:16"),
         ("p16", "p16", "p16", "i32"),
@@ -33,9 +31,8 @@ def test_seen_variants_come_first_and_general_ones_last():
         ("p16", "p16", "p16", "i64"),
         ("p", "p", "p", "i64"),
     ]
-    general = [v.types for v in instance.variants.values() if v.is_general]
+    general = [v.types for v in instance.variants if v.kernel in made.spare]
     assert general == [("p", "p", "p", "i32"), ("p", "p", "p", "i64")]
-    assert instance.names == ("x_ptr", "y_ptr", "out_ptr", "n")
     assert instance.kinds == ("*fp32", "*fp32", "*fp32", "int")
 
 
@@ -47,7 +44,7 @@ def test_options_and_constants_make_instances_of_their_own():
         lambda x: combine[(1,)](x.half(), x, x, 7, BLOCK=128),
     )
     made = plan(recording)
-    assert len(made.kernels[0].instances) == 4
+    assert len(made.functions[0].instances) == 4
     assert made.notes == [
         'combine: BLOCK was 64, 128; --widen "combine:BLOCK=64..512" covers more values'
     ]
@@ -58,15 +55,15 @@ def test_widening_is_not_proposed_for_what_an_autotuner_chooses():
         lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
         lambda x: combine[(1,)](x, x, x, 7, BLOCK=128),
     ).kernels
-    choice = RecordedChoice((("n", 7),), ("float32",), (("BLOCK", 128),), "sm_80")
+    choice = Choice((("n", 7),), ("float32",), (("BLOCK", 128),), "sm_80")
     assert plan(Recording((replace(kernel, choices=(choice,)),))).notes == []
 
 
 def test_a_constant_is_widened():
     recording = recorded(lambda x: combine[(1,)](x, x, x, 16, BLOCK=64))
     made = plan(recording, [parse_widening("combine:BLOCK=64..256")])
-    (kernel,) = made.kernels
-    blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances.values()}
+    (function,) = made.functions
+    blocks = {dict(i.constants)["BLOCK"]: len(i.variants) for i in function.instances}
     assert blocks == {64: 3, 128: 3, 256: 3}
     assert made.notes == []
 
@@ -75,11 +72,9 @@ def test_a_constant_that_is_an_option_too_is_widened_as_both():
     recording = recorded(
         lambda x: staged[(1,)](x, 7, 3, num_warps=4), lambda x: staged[(1,)](x, 7, 5, 4)
     )
-    (kernel,) = plan(recording, [parse_widening("staged:num_warps=8")]).kernels
-    found = {
-        (i.constants["num_stages"], i.constants["num_warps"], i.options.get("num_warps"))
-        for i in kernel.instances.values()
-    }
+    (function,) = plan(recording, [parse_widening("staged:num_warps=8")]).functions
+    given = [(dict(i.constants), dict(i.options)) for i in function.instances]
+    found = {(c["num_stages"], c["num_warps"], o.get("num_warps")) for c, o in given}
     assert found == {(3, 4, 4), (3, 8, 8), (5, 4, None), (5, 8, None)}
 
 
@@ -89,12 +84,10 @@ def test_each_choice_of_an_autotuner_is_built_with_the_constants_of_all_sizes():
         lambda x: combine[(1,)](x, x, x, 7, 64, plus_one, num_warps=2),
     ).kernels
     config = (("BLOCK", 128), ("num_warps", 4))
-    choice = RecordedChoice((("n", 7),), ("float32",), config, "sm_80")
-    (planned,) = plan(Recording((replace(kernel, choices=(choice,)),))).kernels
-    found = {
-        (i.constants["BLOCK"], i.constants["ACT"] is None, i.options["num_warps"])
-        for i in planned.instances.values()
-    }
+    choice = Choice((("n", 7),), ("float32",), config, "sm_80")
+    (planned,) = plan(Recording((replace(kernel, choices=(choice,)),))).functions
+    given = [(dict(i.constants), dict(i.options)) for i in planned.instances]
+    found = {(c["BLOCK"], c["ACT"] is None, o["num_warps"]) for c, o in given}
     assert found == {(64, True, 2), (128, True, 4), (64, False, 2), (128, False, 4)}
 
 
@@ -123,9 +116,9 @@ def test_a_kernel_must_be_the_recorded_one(change, error, said):
 def test_a_kernel_that_a_function_makes_is_made_again(tmp_path):
     recording = recorded(lambda x: scaling(2.5)[(1,)](x, 8, 64))
     recording.save(tmp_path / "launches.json")
-    (kernel,) = plan(recording).kernels
-    assert kernel.fn.fn.__qualname__ == "scaling.<locals>.kernel"
-    assert kernel_hash.digest(kernel.fn) == recording.kernels[0].source
+    (fn,) = {request.fn for request, _ in plan(recording).requests.values()}
+    assert fn.fn.__qualname__ == "scaling.<locals>.kernel"
+    assert kernel_hash.digest(fn) == recording.kernels[0].source
     (kernel,) = read(tmp_path / "launches.json").kernels
     changed = dict(kernel.inside.closure) | {"more": {"constexpr": 3.5}}
     edited = replace(kernel, inside=replace(kernel.inside, closure=tuple(changed.items())))

@@ -26,10 +26,11 @@ from opforge._compat import kernel_hash, patches
 from opforge.cli import main
 from opforge.errors import NotServable, NotServed, OpforgeWarning, Untrusted
 from opforge.native.artifacts.hashes import sign
+from opforge.native.ir.kernels import image_file
 from opforge.report.read import read_all
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from support.archs import gfx, sm
+from support.archs import SM_80, gfx, sm
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, TORCH_ALONE, environment, python
 from support.served_folders import interpret
@@ -277,7 +278,7 @@ def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_pat
         lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
     )
     done = build(recording, tmp_path / "kernels", archs=["sm_80"])
-    (kernel,) = done.manifest.kernels
+    (kernel,) = done.library.functions
     assert len(kernel.instances) == 1
     opforge.serve(done.folder, strict=True)
     combine[(1,)](x, x, x, 64, BLOCK=64)
@@ -431,7 +432,7 @@ def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(d
     recording = recorded(*(lambda x, f=f: scaling(f)[(1,)](x, 8, 64) for f in (2, 3)))
     built = build(recording, tmp_path / "kernels", archs=["sm_80"])
     assert built.notes == ()
-    images = {k.source: k.instances[0].variants for k in built.manifest.kernels}
+    images = {k.source: k.instances[0].variants for k in built.library.functions}
     assert len(images) == 2
     launched = []
     device.execute = lambda one: launched.append(one.image)
@@ -440,7 +441,7 @@ def test_kernels_that_a_function_makes_are_served_by_what_they_have_from_there(d
     for factor in (3, 2):
         scaling(factor)[(1,)](x, 8, 64)
         own = images[kernel_hash.digest(scaling(factor))]
-        files = [built.folder / image.file for v in own for image in v.images]
+        files = [built.folder / image_file(v.kernel, SM_80) for v in own]
         assert launched.pop() in [file.read_bytes() for file in files]
     with pytest.raises(NotServed, match="has been edited"):
         scaling(4)[(1,)](x, 8, 64)
@@ -514,8 +515,8 @@ def test_a_kernel_of_a_script_is_served_wherever_it_is_the_same(
     """Where the script is imported, and where it runs under another path now."""
     copied = shutil.copytree(folder, tmp_path / "kernels")
     content = json.loads((copied / "manifest.json").read_text())
-    for kernel in content["kernels"]:
-        kernel["module"] = place
+    for function in content["functions"]:
+        function["module"] = place
     (copied / "manifest.json").write_text(json.dumps(content))
     opforge.serve(copied, strict=True)
     for kernel in (combine, tuned.fn) if place.startswith("/built") else ():

@@ -34,7 +34,7 @@ WITH_COMPILER = (
     "torch._inductor.package sympy.tensor.tensor pytest"
 )
 WITH_OPFORGE = (
-    f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
+    f"{WITH_COMPILER} opforge.cli opforge.op opforge.native.build opforge.commands.build "
     "opforge.check.run opforge.loading.attach opforge.analysis.find rich.console "
     "rich.table rich.progress"
 )

@@ -11,8 +11,8 @@ from torch.nn import functional
 import opforge
 from opforge import _compat, native
 from opforge.cli import main
+from opforge.commands.build import BuildArguments, listing
 from opforge.errors import BadOption
-from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from opforge.native.ir.cases import Launch
 from opforge.native.tracing.launches import by_table

@@ -17,7 +17,7 @@ import torch
 
 from .. import _compat
 from ..errors import BadOption, BuildFailed
-from ..native.commands.targets import users_own
+from ..native.targets import users_own
 from ..notebook import size
 from .export import (
     Dynamic,

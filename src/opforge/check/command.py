@@ -11,7 +11,7 @@ import torch
 
 from ..comparison import Tolerance
 from ..errors import BadOption, OpforgeError, WrongArgument
-from ..native.commands.targets import Place, is_tree, load, locate, users_own
+from ..native.targets import Place, is_tree, load, locate, users_own
 from ..progress import ProgressBar, watching
 from ..registry import Entry, registry
 from .inputs import arguments_from

@@ -19,7 +19,7 @@ import torch
 
 from ..errors import BadOption
 from ..model import MISSING, Field, Leaf, Node, Parameter
-from ..native.commands.targets import Place, users_own
+from ..native.targets import Place, users_own
 from ..registry import Entry
 from .subject import cuda_devices
 

@@ -25,7 +25,6 @@ from .. import _compat
 from ..arch import HOPPER
 from ..arch_names import parse_arch
 from ..errors import BadOption, BuildFailed, NeedsGpu, OpforgeError
-from ..native.commands.targets import operators
 from ..native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from ..native.frontend.declaration import declarations_of
 from ..native.frontend.expand import Declared, expand
@@ -33,6 +32,7 @@ from ..native.ir.cases import Bound, Case, TensorCase
 from ..native.ir.dtypes import DTYPES
 from ..native.ir.expr import evaluate
 from ..native.ir.interface import ScalarParam
+from ..native.targets import operators
 from ..native.tracing.case_builder import first_walk
 from ..native.tracing.launches import first_config
 from ..native.tracing.torch_calls.matmul import FUNCTIONS

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from .frontend.declaration import choice, optional, scalar, tensor
     from .frontend.declare import declare
     from .frontend.implementations import implementations
+    from .ir.program import Plan
     from .library.ctypes_ops import NativeLibrary, open  # noqa: A004 - native.open
-    from .plan import Plan, plan
+    from .plan import plan
 
 __all__ = [
     "NativeLibrary",
@@ -38,7 +39,8 @@ __getattr__, __dir__ = hand_on(
         "frontend.declare": ("declare",),
         "frontend.implementations": ("implementations",),
         "library.ctypes_ops": ("NativeLibrary", "open"),
-        "plan": ("Plan", "plan"),
+        "ir.program": ("Plan",),
+        "plan": ("plan",),
         "frontend.declaration": ("choice", "optional", "scalar", "tensor"),
     },
     namesakes=("build", "plan"),

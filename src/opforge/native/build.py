@@ -1,10 +1,13 @@
-"""From declared operators to a library on disk: trace, compile, write out, link."""
+"""From operators to a library on disk: trace, compile, write, publish.
+
+`serving.build` does the same with a recording in place of traces.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,12 +29,13 @@ from .codegen import sources
 from .codegen.bindings import unadapted, unexported
 from .ir.cases import Launch
 from .ir.kernel_request import Request
+from .ir.kernels import Image
 from .ir.places import shortened
-from .ir.program import Image, Kernel, Library
+from .ir.program import OP_COLUMNS, Archs, Kernel, Library, Plan, op_rows
 from .kernels.compile import Progress, compile_all
 from .kernels.image_cache import USER_CACHE, Cache, RemoteCache, remote_cache
 from .kernels.workers import default_jobs
-from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
+from .plan import plan
 from .tracing.launches import by_table
 
 
@@ -121,14 +125,36 @@ def build(
         jobs = jobs or default_jobs()
         files |= _compiled(files, library.name, static=static, torch=torch, jobs=jobs)
     hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
+    tables = [] if tuning is None else [str(tuning)]
+    return publish(
+        made,
+        library,
+        files,
+        output,
+        imported=read or {},
+        others=[*hosts, *tables],
+        arguments=arguments,
+    )
+
+
+def publish(
+    made: Plan,
+    library: Library,
+    files: Mapping[str, bytes],
+    output: str | Folder,
+    *,
+    imported: Mapping[Folder, str],
+    others: Iterable[str],
+    arguments: Mapping[str, Any] | None,
+) -> Result:
+    """Write a build's files and its record: which files it read, `others` beside its kernels'."""
     # Files of installed packages too, because an upgrade changes their kernels.
     functions = {id(request.fn): request.fn for request, _ in made.requests.values()}
     hashes = [_compat.kernel_hash.hash_or_unique(fn) for fn in functions.values()]
     kernels = [file for hashed in hashes for file in hashed.files]
     kernels += [kernel.location.rpartition(":")[0] for kernel in library.kernels]
-    tables = [] if tuning is None else [str(tuning)]
-    files_read = sorted({file for file in (*hosts, *kernels, *tables) if Folder(file).is_file()})
-    stamp = make(output, arguments or {}, read or {}, files_read)
+    files_read = sorted({file for file in (*kernels, *others) if Folder(file).is_file()})
+    stamp = make(output, arguments or {}, imported, files_read)
     written = write_output(output, files, stamp=stamp, name=library.name)
     return Result(library, Folder(output), written, tuple(made.notes))
 
@@ -142,8 +168,12 @@ def compile_plan(
     remote: RemoteCache | None = None,
     ptx: bool = False,
     progress: Progress | None = None,
+    drop: Callable[[Plan, BuildFailed], None] | None = None,
 ) -> Library:
-    """Compile a plan's kernels into the library that is written to disk."""
+    """Compile a plan's kernels into the library that is written to disk.
+
+    `drop` takes what does not compile out of the plan, or raises the error.
+    """
 
     def compiled() -> dict[tuple[str, Arch], Image]:
         return compile_all(
@@ -155,21 +185,20 @@ def compile_plan(
     try:
         images = compiled()
     except BuildFailed as error:
-        lost = {key for key, _ in error.failed}
-        if not lost or not lost <= made.spare:
-            raise
-        # The JIT would fail for such sizes too; all others are covered.
-        _drop(made, lost, error)
+        (drop or _drop_spare)(made, error)
         images = compiled()
     kernels = [_kernel(request, archs, images) for request, archs in made.requests.values()]
+    packages = ("torch", "triton") if made.ops else ("triton",)
     return Library(
         made.name,
         tuple(made.ops),
         tuple(sorted(kernels, key=lambda k: k.key)),
         made.archs,
-        tuple((package, version(package)) for package in ("torch", "triton")),
+        tuple((package, version(package)) for package in packages),
         tuple(sorted(_sources(made))),
         tuple(made.notes),
+        tuple(made.functions),
+        made.settings,
     )
 
 
@@ -192,7 +221,12 @@ def _sources(made: Plan) -> set[tuple[str, str]]:
     return {one for one in found if one is not None}
 
 
-def _drop(made: Plan, lost: set[str], error: BuildFailed) -> None:
+def _drop_spare(made: Plan, error: BuildFailed) -> None:
+    """The JIT would fail for such sizes too; all others are covered."""
+    lost = {key for key, _ in error.failed}
+    if not lost or not lost <= made.spare:
+        raise error
+
     def without(launch: Launch) -> Launch:
         kept = tuple(v for v in launch.variants if v.kernel not in lost)
         if not kept:

@@ -9,14 +9,12 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
-from ..arch import HOPPER, Arch
+from ..arch import HOPPER
 from ..arch_names import parse_archs
 from ..errors import BadOption, NotFound, OpforgeError, UnsupportedBody
-from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.backward_formula import formula_calling, formula_of
 from .frontend.declaration import declarations_of
@@ -45,8 +43,9 @@ from .ir.case_text import describe
 from .ir.cases import Allocate, Case, Fill, Launch, Path, Pointer, Step
 from .ir.expr import Term, make
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
-from .ir.kernel_request import Requests, want
+from .ir.kernel_request import want
 from .ir.places import Told
+from .ir.program import Plan
 from .tracing.backward import Backward, build_backward
 from .tracing.case_builder import (
     BuiltCase,
@@ -59,45 +58,8 @@ from .tracing.case_builder import (
 )
 from .tracing.launches import Choose, by_table, first_config, in_use
 
-Archs = tuple[Arch, ...]
 # Hears an op's name, and how many of its paths are traced.
 Traced = Callable[[str, int], None]
-
-
-@dataclass
-class Plan:
-    """What a build will make: operators with their paths, and kernels to compile."""
-
-    name: str
-    ops: list[Op]
-    archs: Archs
-    requests: Requests = field(default_factory=dict)
-    # Kernels for sizes beyond 32 bits; one that does not compile is dropped.
-    spare: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        variants = counted(self._variants, "kernel variant")
-        return f"<Plan of {self.name}: {counted(len(self.ops), 'operator')}, {variants} to compile>"
-
-    def _repr_html_(self) -> str:
-        title = f"{self.name}: {counted(self._variants, 'kernel variant')} to compile"
-        return html_table(title, OP_COLUMNS, op_rows(self.ops))
-
-    @property
-    def _variants(self) -> int:
-        return sum(len(archs) for _, archs in self.requests.values())
-
-
-OP_COLUMNS = ("operator", "parameters", "cases", "location")
-
-
-def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
-    """Operators as rows of a table."""
-    return [
-        (op.name, ", ".join(p.name for p in op.params), str(len(op.cases)), op.location)
-        for op in ops
-    ]
 
 
 def plan(

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import environment
+from ..native.ir.kernels import Choice
 from ..programs import run_program
-from .constants import RecordedChoice, show
+from .constants import show
 from .journal import read_folder
 from .model import RecordedVariant, Recording, read, refuse_unwritable
 
@@ -101,7 +102,7 @@ def _near(place: str) -> str:
     return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
-def _choice(choice: RecordedChoice, *, is_printed: bool) -> str:
+def _choice(choice: Choice, *, is_printed: bool) -> str:
     """`for about x=8192, r0_=64 on sm_90: XBLOCK=1`: sizes as Inductor's hints have them."""
     key, config = _named(choice.key), _named(choice.config)
     if is_printed:

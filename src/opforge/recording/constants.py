@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import _compat
 from ..records import shown
@@ -29,15 +29,6 @@ MODULE = "torch.compile"
 LOCATION = "printed by Inductor"
 # Where Inductor is handed the text of a kernel.
 COMPILING = "torch._inductor.async_compile"
-
-
-class RecordedChoice(NamedTuple):
-    """The configuration that an autotuner chose for a key, `{"n": 4096}`."""
-
-    key: tuple[tuple[str, Any], ...]
-    dtypes: tuple[str, ...]
-    config: tuple[tuple[str, Any], ...]
-    arch: str
 
 
 class CannotRecord(ValueError):

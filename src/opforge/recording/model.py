@@ -22,9 +22,11 @@ from typing import Any
 
 from .. import _compat
 from ..errors import BadOption, NotServable
+from ..native.ir import kernels
+from ..native.ir.kernels import Choice
 from ..notebook import counted
 from ..records import BadField, Codecs
-from .constants import CannotRecord, RecordedChoice, decode, encode, home_of, name_of
+from .constants import CannotRecord, decode, encode, home_of, name_of
 
 FORMAT = 3
 _FIX = "record again with `opforge record -o launches.json -- python ...`"
@@ -101,7 +103,7 @@ class RecordedKernel:
     source: str
     location: str
     variants: tuple[RecordedVariant, ...] = ()
-    choices: tuple[RecordedChoice, ...] = ()
+    choices: tuple[Choice, ...] = ()
     text: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     path: tuple[str, ...] = field(default=(), compare=False)
@@ -207,13 +209,13 @@ class Recording:
 CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
-        RecordedChoice: "key dtypes config arch",
         Inside: "closure defaults annotations unspecialized unaligned noinline debug gluon",
         RecordedKernel: "module name source location variants choices "
         "text? settings? path? inside? module_text?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
-    }
+    },
+    {Choice: kernels.CODECS.of(Choice)},
 )
 
 

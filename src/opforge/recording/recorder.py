@@ -25,12 +25,12 @@ from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
 from ..errors import NeedsGpu, warn
+from ..native.ir.kernels import Choice
 from .constants import (
     COMPILING,
     LOCATION,
     MODULE,
     CannotRecord,
-    RecordedChoice,
     encode_named,
     name_of,
 )
@@ -325,10 +325,10 @@ def _sizes(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[st
     return {n: value for n, value in named.items() if type(value) is int and n in free}
 
 
-def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
+def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> Choice:
     values, dtypes = _compat.autotuning.split_key(key)
     names = [name for name in tuner.keys if name in tuner.arg_names][: len(values)]
-    return RecordedChoice(
+    return Choice(
         encode_named(dict(zip(names, values, strict=False))),
         dtypes,
         encode_named({n: v for n, v in config.all_kwargs().items() if v is not None}),
@@ -362,7 +362,7 @@ def _launched_in_graph(tuner: Any) -> RecordedKernel:
         printed = kernels.printed(_text(tuner))
         variant = _variant(*kernels.specialization(tuner, config))
         hints = encode_named(kernels.size_hints(tuner))
-        choice = RecordedChoice(hints, (), encode_named(kernels.as_dict(config)), variant.arch)
+        choice = Choice(hints, (), encode_named(kernels.as_dict(config)), variant.arch)
         source = kernels.source_of(printed, tuner.fn)
     except (AttributeError, KeyError, TypeError) as error:
         # A program that is recorded must not fail where another torch differs.

@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadOption, NotALibrary, NotServable
+from ..errors import BadOption, NotALibrary
 from ..native.ir.case_text import conditions, describe
 from ..native.ir.cases import Case, Launch
-from ..native.ir.program import BuiltKernel, read_kernels
-from ..native.kernels import objects
-from ..native.library.manifest_reader import Manifest, ManifestOp, reading
+from ..native.ir.program import KERNEL, Kernel
+from ..native.library.manifest_reader import Manifest, ManifestOp
 from ..native.library.shared_library import refuse_other_format
-from ..recording.constants import show
 from ..records import BadField, Codecs, each, field, shown
 from ..serving import manifest as served_manifests
 from ..serving import report as served_report
-from ..serving.manifest import DESCRIPTOR, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from ..tuning import table as tables
 from .model import (
     LIBRARY,
@@ -266,22 +263,21 @@ def read_library(file: Path) -> Build:
     manifest = Manifest(text, str(file))
     refuse_other_format(manifest, str(file), lambda: "build the library again with this opforge")
     content = manifest.content
-    with reading(str(file)):
-        kernels = read_kernels(content)
-        operators = tuple(map(_operator, manifest.ops))
-        launches = [(key, op.name) for op in manifest.ops for key in _launched(op)]
+    kernels: tuple[Kernel, ...] = manifest.listed("kernels", KERNEL.read)
+    launches = [(key, op.name) for op in manifest.ops for key in _launched(op)]
     binary = file.parents[2] / "lib" / f"lib{content['name']}.so"
-    # Images that are the same stand in a library once.
-    distinct = {image.sha256: image.bytes for kernel in kernels for image in kernel.images}
     return Build(
         kind=LIBRARY,
         name=content["name"],
         archs=manifest.archs,
-        bytes=binary.stat().st_size if binary.is_file() else sum(distinct.values()),
+        bytes=binary.stat().st_size if binary.is_file() else _size(kernels),
         versions=content.get("versions", {}),
         notes=tuple(content.get("notes", ())),
-        operators=operators,
-        variants=tuple(_library_variant(kernel, launches) for kernel in kernels),
+        operators=tuple(map(_operator, manifest.ops)),
+        variants=tuple(
+            _variant(kernel, [name for key, name in launches if key == kernel.key])
+            for kernel in kernels
+        ),
     )
 
 
@@ -320,20 +316,25 @@ def _launched(op: ManifestOp) -> Iterator[str]:
                     yield from (variant.kernel for variant in step.variants)
 
 
-def _library_variant(built: BuiltKernel, launches: list[tuple[str, str]]) -> ReportedVariant:
-    kernel = built.kernel
+def _variant(
+    kernel: Kernel, operators: Iterable[str] = (), archs: Iterable[str] = ()
+) -> ReportedVariant:
+    """Of a kernel for these operators, which is wanted for architectures."""
     module, _, qualified = kernel.qualified_name.rpartition(":")
+    images = tuple(
+        ReportedImage(i.arch.built_name, i.registers, i.spills, i.shared, i.size, i.num_warps)
+        for i in kernel.images
+    )
+    built = {image.arch for image in images}
     return ReportedVariant(
         kernel=f"{module}:{qualified}" if module else kernel.name,
         location=kernel.location,
         types=tuple(f"{t}:16" if i in kernel.divisible else t for i, t in enumerate(kernel.types)),
         constants=dict(kernel.constants),
         options=dict(kernel.options),
-        images=tuple(
-            ReportedImage(i.arch, i.registers, i.spills, i.shared, i.bytes, i.num_warps)
-            for i in built.images
-        ),
-        operators=tuple(dict.fromkeys(name for key, name in launches if key == kernel.key)),
+        images=images,
+        operators=tuple(dict.fromkeys(operators)),
+        lacks=tuple(arch for arch in archs if arch not in built),
     )
 
 
@@ -346,66 +347,21 @@ def _served_in(folder: Path) -> Path | None:
 def read_served(folder: Path, name: str) -> Build:
     """The build of a folder of served kernels, under a name."""
     manifest = served_manifests.read(folder)
-    archs = tuple(map(str, manifest.archs))
-    listed = [
-        (kernel, instance, variant)
-        for kernel in manifest.kernels
-        for instance in kernel.instances
-        for variant in instance.variants
-    ]
-    # Instances may share images.
-    sizes = {image.file: image.size for _, _, variant in listed for image in variant.images}
+    kernels: tuple[Kernel, ...] = manifest.listed("kernels", KERNEL.read)
     extensions = [file.stat().st_size for file in folder.glob("*.abi3.so")]
     return Build(
         kind=SERVED,
         name=name,
-        archs=archs,
-        bytes=sum(sizes.values()) + sum(extensions),
-        versions={"triton": manifest.triton, **dict(manifest.settings)},
-        notes=(),
+        archs=manifest.archs,
+        bytes=_size(kernels) + sum(extensions),
+        versions={**manifest.content.get("versions", {}), **dict(manifest.settings)},
+        notes=tuple(manifest.content.get("notes", ())),
         operators=(),
-        variants=tuple(_served_variant(folder, archs, *parts) for parts in listed),
+        variants=tuple(_variant(kernel, archs=manifest.archs) for kernel in kernels),
     )
 
 
-def _served_variant(
-    folder: Path,
-    archs: tuple[str, ...],
-    kernel: ServedKernel,
-    instance: ServedInstance,
-    variant: ServedVariant,
-) -> ReportedVariant:
-    images = tuple(_served_image(folder, image) for image in variant.images)
-    built = {image.arch for image in images}
-    return ReportedVariant(
-        kernel=f"{kernel.module}:{kernel.name}",
-        location=kernel.location,
-        types=tuple(map(_type, instance.kinds, variant.types)),
-        constants={name: show(value) for name, value in instance.constants},
-        options={name: show(value) for name, value in instance.options},
-        images=images,
-        lacks=tuple(arch for arch in archs if arch not in built),
-    )
-
-
-def _type(kind: str, form: str) -> str:
-    """`*fp32` and `p16` -> `*fp32:16`; a number has its type in the variant."""
-    if form == DESCRIPTOR:
-        return kind
-    if form.startswith("p"):
-        return f"{kind}:16" if form == "p16" else kind
-    return form
-
-
-def _served_image(folder: Path, image: ServedImage) -> ReportedImage:
-    try:
-        content = (folder / image.file).read_bytes()
-    except OSError as error:
-        raise NotServable(
-            f"{folder} lacks {image.file}: {error.strerror}",
-            fix="build it again with `opforge build launches.json`",
-        ) from None
-    registers, spills = objects.usage(content, image.symbol, image.arch)
-    return ReportedImage(
-        str(image.arch), registers, spills, image.shared, image.size, image.num_warps
-    )
+def _size(kernels: Iterable[Kernel]) -> int:
+    """Of all images; those that are the same count once."""
+    distinct = {i.sha256: i.size for kernel in kernels for i in kernel.images}
+    return sum(distinct.values())

@@ -1,25 +1,15 @@
-"""`opforge build launches.json`: what the command says about a served build."""
+"""`opforge serve`: runs a program whose Triton kernels come from a folder."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .. import environment
-from ..errors import BadOption
-from ..native.artifacts import build_record
 from ..programs import run_program
-from ..progress import watching
-from ..recording.command import joined, listing
 from ..recording.model import refuse_place
 from . import manifest
-
-# What only libraries of operators have.
-_OTHERS = (
-    "name", "static", "ptx", "only", "sources_only", "torch", "tvm_ffi", "jax", "depfile", "tuning",
-)  # fmt: skip
 
 
 def serve(
@@ -46,65 +36,3 @@ def serve(
         status = run_program(command, {**variables, environment.SERVE_COUNTS.name: place})
         Path(counts).write_text(counted(Path(place)).to_json(), encoding="utf-8")
     return status
-
-
-def run(
-    targets: Sequence[str],
-    output: str,
-    archs: Sequence[str],
-    *,
-    widen: Sequence[str] = (),
-    jobs: int | None = None,
-    dask: str | None = None,
-    verbose: bool = False,
-    force: bool = False,
-    only_list: bool = False,
-    **others: Any,
-) -> str:
-    """Build recordings, and report the result; or list what would be built."""
-    from .build import build
-
-    if only_list:
-        return listing(joined(targets))
-
-    given = [name for name in _OTHERS if others.get(name)]
-    if given:
-        option = f"--{given[0].replace('_', '-')}"
-        raise BadOption(f"{option} is for operators, not for recordings", fix=f"leave out {option}")
-    files = [Path(target).resolve() for target in targets]
-    arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
-    if not force and not verbose and build_record.find_unchanged(output, arguments):
-        return f"{output}: nothing has changed since the last build"
-    from ..native.kernels.compile import Progress
-    from ..native.kernels.workers import dask_executor
-
-    progress = Progress(watching("compiling"))
-    with dask_executor(dask, progress.note) as executor:
-        done = build(
-            joined(targets),
-            output,
-            archs=archs,
-            widen=widen,
-            jobs=jobs,
-            executor=executor,
-            progress=progress,
-            files=files,
-            arguments=arguments,
-        )
-    notes = [f"note: {note}" for note in done.notes]
-    return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])
-
-
-def rebuild(sources: Sequence[str], arguments: Mapping[str, Any], output: str) -> None:
-    """Build recordings with the arguments of a record, without the cache."""
-    from .build import build
-
-    build(
-        joined(sources),
-        output,
-        archs=arguments["archs"],
-        widen=arguments["widen"],
-        cache=None,
-        files=[Path(source) for source in sources],
-        arguments=arguments,
-    )

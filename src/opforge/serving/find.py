@@ -20,7 +20,7 @@ from .. import _compat
 from .._compat import patches
 from ..errors import NotFound, OpforgeError
 from ..gpu_target import gpu_of
-from ..native.commands.targets import load_module
+from ..native.targets import load_module
 from ..recording.constants import CannotRecord
 from ..recording.model import Inside, RecordedKernel, Recording, restore
 

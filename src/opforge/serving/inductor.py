@@ -13,16 +13,16 @@ from typing import Any
 
 from .. import _compat
 from .._compat import patches
+from ..native.ir.kernels import Choice, ServedFunction, ServedInstance, ServedVariant
 from ..recording.constants import (
     COMPILING,
     LOCATION,
     MODULE,
     CannotRecord,
-    RecordedChoice,
     encode,
     show,
 )
-from .manifest import DESCRIPTOR, ServedInstance, ServedKernel, ServedVariant, kind_of
+from .manifest import DESCRIPTOR, kind_of
 from .served_folder import Counted, Gap, ServedFolder
 
 
@@ -31,8 +31,8 @@ class CompiledGraphs:
 
     def __init__(self, server: ServedFolder) -> None:
         self._server = server
-        self._known: dict[str, list[ServedKernel]] = {}
-        for kernel in server.manifest.kernels:
+        self._known: dict[str, list[ServedFunction]] = {}
+        for kernel in server.manifest.functions:
             if kernel.module == MODULE:
                 self._known.setdefault(kernel.source.partition("-")[0], []).append(kernel)
 
@@ -80,7 +80,7 @@ class CompiledGraphs:
         kernels.serve(tuner, config, made.bind, f"opforge-{source}")
         return tuner
 
-    def _fitting(self, tuner: Any, kernel: ServedKernel) -> tuple[Any, ServedInstance]:
+    def _fitting(self, tuner: Any, kernel: ServedFunction) -> tuple[Any, ServedInstance]:
         """The recorded configuration for the nearest sizes, and what was built for it."""
         kernels = _compat.inductor_kernels
         missing = "no configuration was recorded that its autotuner has"
@@ -95,7 +95,7 @@ class CompiledGraphs:
             missing = f"nothing was built for {asked} with arguments ({', '.join(types)})"
         raise _NotHere(missing)
 
-    def _nearest(self, tuner: Any, kernel: ServedKernel) -> list[RecordedChoice]:
+    def _nearest(self, tuner: Any, kernel: ServedFunction) -> list[Choice]:
         kernels = _compat.inductor_kernels
         hints, arch = kernels.size_hints(tuner), str(_compat.device.device_arch())
         own = kernels.configs(tuner)
@@ -106,7 +106,7 @@ class CompiledGraphs:
             c for c in kernel.choices if not kernels.is_users(tuner) or dict(c.config) in own
         ]
 
-        def rank(choice: RecordedChoice) -> tuple[float, bool]:
+        def rank(choice: Choice) -> tuple[float, bool]:
             return kernels.distance(dict(choice.key), hints), choice.arch != arch
 
         return sorted(fitting, key=rank)
@@ -129,7 +129,7 @@ class CompiledGraphs:
 
         classes = _compat.tma.descriptor_classes(gluon=_compat.kernels.is_gluon(tuner.fn))
         made = server.extension.Kernel(name, params, hand_over, (), {}, LOCATION, classes)
-        images = [(variant.types, server.image(variant)) for variant in instance.variants]
+        images = [(variant.types, server.image(variant.kernel)) for variant in instance.variants]
         made.add((), tuple(map(_compat.compiled.dtype_of, instance.kinds)), {}, images)
         key = f"{MODULE}:{name}"
         server.served.setdefault(key, Counted()).kernels.append(made)

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _compat
+from ..arch import HOPPER
 from ..errors import BadOption, NotFound, OpforgeError
-from ..native.ir.kernel_request import Request
+from ..native.ir.kernel_request import Request, want
+from ..native.ir.kernels import ServedFunction, ServedInstance, ServedVariant
+from ..native.ir.program import Archs, Plan
 from ..recording.constants import CannotRecord, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant, importable_from
@@ -35,34 +38,49 @@ _WIDENING = re.compile(r"(?P<kernel>[\w.:]+):(?P<constant>\w+)=(?P<values>[\d.,]
 _MIXES = 16
 
 
-@dataclass(frozen=True)
-class PlannedVariant:
-    """`types` has an entry per parameter that is no constexpr: "p16", "i32:16", "1", "none", ..."""
-
-    types: tuple[str, ...]
-    request: Request
-    is_general: bool = False
-
-
 @dataclass
 class PlannedInstance:
-    """`names` and `kinds` have an entry per parameter that is no constexpr: "*fp32", "int"."""
+    """Kernels by what they assume; `seen` are the variants that were recorded.
+
+    `names` and `kinds` have an entry per parameter that is no constexpr: "*fp32", "int".
+    """
 
     constants: dict[str, Any]
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     options: dict[str, Any]
-    variants: dict[tuple[str, ...], PlannedVariant] = field(default_factory=dict)
+    kernels: dict[tuple[str, ...], str] = field(default_factory=dict)
     seen: list[RecordedVariant] = field(default_factory=list)
+
+    def written(self) -> ServedInstance:
+        return ServedInstance(
+            tuple(self.constants.items()),
+            self.kinds,
+            tuple(self.options.items()),
+            tuple(ServedVariant(t, self.kernels[t]) for t in most_specialized_first(self.kernels)),
+            self.names if any("." in name for name in self.names) else (),
+        )
 
 
 @dataclass
 class PlannedKernel:
-    """A recorded kernel, the jitted function that it is, and its instances."""
+    """A recorded kernel, the jitted function that it is, and its instances in a plan."""
 
     recorded: RecordedKernel
     fn: Any
+    plan: Plan
     instances: dict[str, PlannedInstance] = field(default_factory=dict)
+
+    def written(self) -> ServedFunction:
+        recorded = self.recorded
+        return ServedFunction(
+            recorded.module,
+            recorded.name,
+            recorded.source,
+            recorded.location,
+            tuple(instance.written() for instance in self.instances.values()),
+            recorded.choices,
+        )
 
     def add(self, variant: RecordedVariant) -> None:
         if not self.recorded.text:
@@ -102,9 +120,12 @@ class PlannedKernel:
     ) -> None:
         kinds = dict(variant.types)
         types = tuple(_assumed(n, kinds.get(n, "none"), variant) for n in instance.names)
-        if is_general or types not in instance.variants:
+        if is_general or types not in instance.kernels:
             request = self._request(variant)
-            instance.variants[types] = PlannedVariant(types, request, is_general)
+            want(self.plan.requests, request, self.plan.archs)
+            instance.kernels[types] = request.key
+            if is_general:
+                self.plan.spare.add(request.key)
 
     def _request(self, variant: RecordedVariant) -> Request:
         recorded, types = self.recorded, dict(variant.types)
@@ -117,7 +138,7 @@ class PlannedKernel:
             # It begins the name of a file, and Inductor's names list all that is fused.
             name=_compat.kernels.kernel_name(self.fn)[:_LONGEST],
             location=recorded.location,
-            qualified_name=f"{recorded.module}.{recorded.name}",
+            qualified_name=f"{recorded.module}:{recorded.name}",
             source=recorded.source,
             signature=tuple((n, "constexpr" if n in values else types[n]) for n in order),
             constants=tuple((n, values[n]) for n in order if n in values),
@@ -126,22 +147,11 @@ class PlannedKernel:
         )
 
 
-@dataclass
-class ServedPlan:
-    """All that is compiled, and what is said about it."""
-
-    kernels: list[PlannedKernel]
-    notes: list[str]
-
-    def variants(self) -> Iterator[PlannedVariant]:
-        for kernel in self.kernels:
-            for instance in kernel.instances.values():
-                yield from instance.variants.values()
-
-
-def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan:
+def plan(
+    recording: Recording, widenings: Sequence[Widening] = (), archs: Archs = (HOPPER,)
+) -> Plan:
     """What to compile for a recording."""
-    planned = ServedPlan([], [])
+    planned = Plan("served", [], archs, settings=_compat.settings.current())
     failed: list[OpforgeError] = []
     broken: dict[str, OpforgeError] = {}
     for recorded in recording.kernels:
@@ -152,14 +162,14 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
             failed.append(error)
             planned.notes.append(f"{recorded.name} is not built, and so not served: {error}")
             continue
-        kernel = PlannedKernel(recorded, fn)
-        planned.kernels.append(kernel)
+        kernel = PlannedKernel(recorded, fn, planned)
         planned.notes += _fill(kernel, widenings)
+        planned.functions.append(kernel.written())
         if not widenings and not recorded.text:
             planned.notes += _proposal(kernel)
     for widening in widenings:
         widening.refuse_unused(recording)
-    if failed and not planned.kernels:
+    if failed and not planned.functions:
         raise failed[0]
     return planned
 
@@ -286,15 +296,15 @@ def _assumed(name: str, kind: str, variant: RecordedVariant) -> str:
     return f"{kind}:16" if divisible else kind
 
 
-def most_specialized_first(variants: Mapping[Any, PlannedVariant]) -> list[PlannedVariant]:
+def most_specialized_first(variants: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The order in which a launch tries them: what assumes most, and 32 bits before 64."""
 
-    def rank(variant: PlannedVariant) -> tuple[int, int, tuple[str, ...]]:
-        assumed = sum(t == "1" or t.endswith("16") for t in variant.types)
-        wide = sum(t.startswith(("i64", "u64")) for t in variant.types)
-        return wide, -assumed, variant.types
+    def rank(types: tuple[str, ...]) -> tuple[int, int, tuple[str, ...]]:
+        assumed = sum(t == "1" or t.endswith("16") for t in types)
+        wide = sum(t.startswith(("i64", "u64")) for t in types)
+        return wide, -assumed, types
 
-    return sorted(variants.values(), key=rank)
+    return sorted(variants, key=rank)
 
 
 def root(name: str) -> str:

@@ -18,17 +18,16 @@ from typing import Any, NamedTuple
 from .. import _compat
 from ..errors import NotFound, NotServable, NotServed, warn
 from ..native.artifacts.hashes import VerifiedFiles, fault, read_sums, sums_path
+from ..native.ir.kernels import (
+    Image,
+    ServedFunction,
+    ServedInstance,
+    ServedVariant,
+    image_file,
+)
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
-from .manifest import (
-    AGAIN,
-    DESCRIPTOR,
-    EXTENSION,
-    ServedImage,
-    ServedInstance,
-    ServedKernel,
-    ServedVariant,
-)
+from .manifest import AGAIN, DESCRIPTOR, EXTENSION
 
 COVER = "record it with `opforge record`, and build again with `opforge build`"
 _NOTES = "fix what `opforge build --force ...` notes about it"
@@ -125,13 +124,13 @@ class ServedFolder(_compat.autotuning.Adviser):
         self._listed = read_sums(sums).keys() if sums.exists() else None
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Counted] = {}
-        self._known: dict[str, list[ServedKernel]] = {}
-        self._of_scripts: dict[str, list[ServedKernel]] = {}
+        self._known: dict[str, list[ServedFunction]] = {}
+        self._of_scripts: dict[str, list[ServedFunction]] = {}
         self._choices: dict[str, Any] = {}
-        self._images: dict[tuple[str, ...], Any] = {}
+        self._images: dict[str, Any] = {}
         self._configured = False
         self._passed = _Passed()
-        for kernel in self.manifest.kernels:
+        for kernel in self.manifest.functions:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
             if kernel.module.endswith(".py"):
                 self._of_scripts.setdefault(kernel.name, []).append(kernel)
@@ -175,7 +174,7 @@ class ServedFolder(_compat.autotuning.Adviser):
             f"{settings.told(then)} when {self.folder} was built"
         )
 
-    def _kernels_of(self, fn: Any) -> list[ServedKernel]:
+    def _kernels_of(self, fn: Any) -> list[ServedFunction]:
         """What the folder has for a function, also if it was recorded in the main script."""
         function = _compat.compiled.function_of(fn)
         name, own = name_of(function), function.__qualname__
@@ -203,15 +202,13 @@ class ServedFolder(_compat.autotuning.Adviser):
     def preload(self) -> None:
         """Load every image onto the current device."""
         missing = []
-        instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
-        variants = [variant for instance in instances for variant in instance.variants]
-        for variant in variants:
+        for key in self.manifest.keys:
             try:
-                self.image(variant).load()
+                self.image(key).load()
             except LookupError as error:  # noqa: PERF203  # they are loaded once
                 missing.append(str(error))
         # Some kernels may not compile for every architecture.
-        if not missing or len(missing) < len(variants):
+        if not missing or len(missing) < len(self.manifest.keys):
             return
         gap = other_arch(missing[0])
         if self.strict:
@@ -221,7 +218,7 @@ class ServedFolder(_compat.autotuning.Adviser):
     def make(
         self,
         fn: Any,
-        kernel: ServedKernel,
+        kernel: ServedFunction,
         watched: Iterable[Any],
         whole: _TupleKernel | None = None,
     ) -> Any:
@@ -289,7 +286,7 @@ class ServedFolder(_compat.autotuning.Adviser):
         def variant(one: ServedVariant) -> tuple[Any, ...]:
             compiled = functools.partial(self._by_triton, fn, instance, one, constants, given)
             again = _Relaunch(whole or made, passed, constants, options, compiled)
-            return one.types, self.image(one), again
+            return one.types, self.image(one.kernel), again
 
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         others = _compat.served.other_options(fn, options)
@@ -310,25 +307,24 @@ class ServedFolder(_compat.autotuning.Adviser):
         asked = _for_triton(fn, instance, variant.types, constants, options)
         return _compat.compiling.by_triton(asked)
 
-    def image(self, variant: ServedVariant) -> Any:
-        """The extension's image of a variant, made once: several instances may share it."""
-        files = tuple(image.file for image in variant.images)
-        if files not in self._images:
-            functions = [self._function(image) for image in variant.images]
-            self._images[files] = self.extension.Image(functions)
-        return self._images[files]
+    def image(self, key: str) -> Any:
+        """The extension's image of a kernel, made once: several variants may share it."""
+        if key not in self._images:
+            functions = [self._function(key, image) for image in self.manifest.images(key)]
+            self._images[key] = self.extension.Image(functions)
+        return self._images[key]
 
-    def _function(self, image: ServedImage) -> tuple[Any, ...]:
+    def _function(self, key: str, image: Image) -> tuple[Any, ...]:
         return (
             image.arch.number,
-            self._content(image),
-            image.symbol,
+            self._content(key, image),
+            image.function,
             image.arch.warp_size * image.num_warps,
             image.shared,
             image.num_ctas,
             image.cooperative,
-            image.scratch_size,
-            image.scratch_align,
+            image.global_scratch_size,
+            image.global_scratch_align,
             image.pdl,
             tuple(
                 (one.element, one.element_size, one.swizzle, one.is_padded_fp4, one.block)
@@ -338,22 +334,23 @@ class ServedFolder(_compat.autotuning.Adviser):
             image.arch.vendor,
         )
 
-    def _content(self, image: ServedImage) -> bytes:
+    def _content(self, key: str, image: Image) -> bytes:
         """What is loaded of an image; `NotServable` for one that is cut short or not listed."""
-        path = self.folder / image.file
+        file = image_file(key, image.arch)
+        path = self.folder / file
         if self._verified is not None:
             return self._verified.read(path)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise NotServable(
-                f"{self.folder} lacks {image.file}, an image for {image.arch}: {error.strerror}",
+                f"{self.folder} lacks {file}, an image for {image.arch}: {error.strerror}",
                 fix=AGAIN,
             ) from None
         why = ""
         if len(content) != image.size:
             why = f"it has {len(content)} bytes of {image.size}"
-        elif self._listed is not None and image.file not in self._listed:
+        elif self._listed is not None and file not in self._listed:
             why = "SHA256SUMS does not list it"
         if why:
             raise NotServable(f"{path} is damaged: {why}", fix=AGAIN)
@@ -409,7 +406,7 @@ class ServedFolder(_compat.autotuning.Adviser):
             )
         return found
 
-    def _table(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
+    def _table(self, tuner: Any, kernels: list[ServedFunction]) -> Any:
         from ..tuning.table import TunedKernel, TuningRow, TuningTable, as_config
 
         table = TuningTable()
@@ -425,7 +422,7 @@ class ServedFolder(_compat.autotuning.Adviser):
             table.add(tuned, TuningRow(at, as_config(dict(choice.config)), 0.0))
         return table
 
-    def _recorded_config(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
+    def _recorded_config(self, tuner: Any, kernels: list[ServedFunction]) -> Any:
         """A configuration that is in the folder, where none was measured for the key."""
         given = [
             {**dict(instance.constants), **dict(instance.options)}
@@ -460,7 +457,7 @@ class _TupleKernel:
     """
 
     def __init__(
-        self, server: ServedFolder, fn: Any, kernel: ServedKernel, watched: Iterable[Any]
+        self, server: ServedFolder, fn: Any, kernel: ServedFunction, watched: Iterable[Any]
     ) -> None:
         self._server, self.fn = server, fn
         self.passed = _Passed()

@@ -23,9 +23,9 @@ from typing import Any
 
 import opforge
 
+from ..commands.verify import Verified, package_at, verify
 from ..errors import BadOption, NotALibrary, OutputNotWritable
 from ..native.artifacts.hashes import sums_path
-from ..native.commands.verify import Verified, package_at, verify
 from ..notebook import counted, size
 from ..serving import manifest as manifests
 from ..versions import OLDEST_TORCH
@@ -154,7 +154,7 @@ def _pack_served(folder: Path, version: str, name: str) -> Wheel:
     files = {f"kernels/{path}": text for path, text in listed_files(folder, "served").items()}
     module = Path(__file__).with_name("shipped_kernels.py").read_bytes()
     platform = platform_of((folder / f"{manifests.EXTENSION}.abi3.so",))
-    archs = ", ".join(map(str, manifest.archs))
+    archs = ", ".join(manifest.archs)
     return Wheel(
         name=name,
         version=version,
@@ -163,7 +163,7 @@ def _pack_served(folder: Path, version: str, name: str) -> Wheel:
         package={"__init__.py": module, "py.typed": b"", **files},
         # The extension is a module for CPython 3.10 and later.
         python="cp310-abi3",
-        about=f"{counted(len(manifest.kernels), 'kernel')} for {archs}",
+        about=f"{counted(len(manifest.functions), 'kernel')} for {archs}",
         notes=_platform_notes(platform),
     )
 

@@ -32,8 +32,8 @@ from ..native.codegen.bindings import unadapted
 from ..native.codegen.text import with_constants
 from ..native.ir.cases import chosen
 from ..native.ir.interface import Op, SchemaArgument
-from ..native.ir.program import read_kernels
-from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked, reading
+from ..native.ir.program import KERNEL
+from ..native.library.manifest_reader import Manifest, ManifestOp, as_asked
 from ..native.library.shared_library import (
     find_library,
     library_name,
@@ -450,10 +450,9 @@ def _hub_archs(library: BuiltLibrary, manifest: bytes) -> list[str]:
             fix="build it for an NVIDIA GPU, too, or ship a wheel",
         )
     whose = f"lib{library.name}.so"
-    with reading(whose):
-        kernels = read_kernels(Manifest(manifest, whose).content)
+    kernels = Manifest(manifest, whose).listed("kernels", KERNEL.read)
     images = [image for kernel in kernels for image in kernel.images]
-    without_ptx = {image.arch for image in images if not image.ptx_sha256}
+    without_ptx = {image.arch.built_name for image in images if not image.ptx_sha256}
     # The last digit is the minor version, and a letter may follow.
     versions = {arch: re.sub(r"(\d)(\D*)$", r".\1\2", arch) for arch in archs}
     return [

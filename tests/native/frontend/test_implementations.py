@@ -17,9 +17,9 @@ from opforge.errors import (
     NotFound,
     WrongArgument,
 )
-from opforge.native.commands.targets import operators
 from opforge.native.frontend.declaration import alternatives_of
 from opforge.native.plan import plan
+from opforge.native.targets import operators
 from opforge.registry import registry
 
 

@@ -19,7 +19,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from opforge._compat import compiling
 from opforge.errors import BuildFailed
-from opforge.native.ir.program import Image, TensorMap
+from opforge.native.ir.kernels import Image, TensorMap
 from opforge.native.kernels.compile import compile_all
 from support.archs import SM_80, SM_90, sm
 from support.native import kernel_requests

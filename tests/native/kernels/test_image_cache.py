@@ -9,15 +9,15 @@ import pytest
 
 from opforge._compat import compiling
 from opforge.errors import OpforgeWarning
-from opforge.native.ir.program import Image
+from opforge.native.ir.kernels import Image
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, OpenToOthers, cache_key
 from support.archs import SM_80, SM_90, sm
 from support.native.heard import Heard
 from support.native.kernel_requests import applied, gelu, outlined, request, scale_request
 
-IMAGE = Image(
-    SM_80, b"\x7fELF\n\x00cubin", "scale", 4, shared=16, ptx=".version 8.7\n// ü", spills=2
+IMAGE = Image(SM_80, "scale", 4, shared=16, spills=2).holding(
+    b"\x7fELF\n\x00cubin", ".version 8.7\n// ü"
 )
 
 
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_is_noted_once_and_the_build_goes_on(tmp
 
 
 def test_writers_at_once_leave_whole_entries_and_nothing_else(cache):
-    images = [dataclasses.replace(IMAGE, cubin=bytes([n]) * 100_000) for n in range(8)]
+    images = [IMAGE.holding(bytes([n]) * 100_000) for n in range(8)]
     threads = [threading.Thread(target=cache.write, args=("ab12", image)) for image in images]
     for thread in threads:
         thread.start()

@@ -13,6 +13,7 @@ from opforge.errors import NotALibrary, StaleLibrary, Untrusted
 from opforge.native.artifacts import build_record
 from opforge.native.artifacts.hashes import VerifiedFiles
 from opforge.native.artifacts.publish import write_output
+from opforge.native.ir.abi import MANIFEST_FORMAT
 from opforge.native.library.shared_library import (
     SharedLibrary,
     find_library,
@@ -21,7 +22,7 @@ from opforge.native.library.shared_library import (
 )
 from support.processes import environment, python
 
-MANIFEST = {"format": 3, "name": "made", "archs": ["sm_80"], "ops": [], "kernels": []}
+MANIFEST = {"format": MANIFEST_FORMAT, "name": "made", "archs": ["sm_80"], "ops": [], "kernels": []}
 
 
 def shared_object(folder, manifest=MANIFEST, *, abi=1, answer=1):
@@ -69,7 +70,7 @@ def test_a_library_that_was_built_again_is_not_taken_for_the_first(tmp_path, con
         ({"abi": 99}, (NotALibrary, "has ABI 99, and this opforge has ABI 1")),
         (
             {"manifest": {**MANIFEST, "format": 99, "ops": "elsewhere"}},
-            (StaleLibrary, "has format 99, and this opforge reads 3"),
+            (StaleLibrary, "has format 99, and this opforge reads 10"),
         ),
         ({"manifest": "no JSON"}, (NotALibrary, "cannot be read")),
     ],

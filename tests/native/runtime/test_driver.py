@@ -255,7 +255,7 @@ def test_a_code_object_that_hip_refuses_is_told_in_hips_words(make, standin):
     program = of_archs(gfx("942"))
     (kernel,) = program.kernels
     (image,) = kernel.images
-    wrong = replace(kernel, images=(replace(image, cubin=hand_made.cubin("touch", *gfx("90a"))),))
+    wrong = replace(kernel, images=(image.holding(hand_made.cubin("touch", *gfx("90a"))),))
     library = make(replace(program, kernels=(wrong,)), for_both=False)
     found = refusal(library.call, "touch", torch.zeros(1))
     assert (found.status, found.text) == (
@@ -273,7 +273,7 @@ def test_shared_memory_of_amd_devices(make, standin, shared, offered, fits):
     program = of_archs(gfx("942"))
     (kernel,) = program.kernels
     (image,) = kernel.images
-    larger = replace(kernel, images=(replace(image, shared=shared),))
+    larger = replace(kernel, images=(image._replace(shared=shared),))
     library = make(replace(program, kernels=(larger,)), for_both=False)
     standin.set(0, SHARED_OPTIN, offered or 163840)
     if fits:
@@ -328,9 +328,8 @@ def test_one_process_calls_both_vendors(make):
 
 def of_archs(archs, *, ptx=False):
     images = tuple(
-        hand_made.Image(
-            arch, hand_made.cubin("touch", arch), "touch", 4,
-            ptx=f"// PTX of {arch}\n" if ptx else "",
+        hand_made.Image(arch, "touch", 4).holding(
+            hand_made.cubin("touch", arch), f"// PTX of {arch}\n" if ptx else ""
         )
         for arch in archs
     )  # fmt: skip

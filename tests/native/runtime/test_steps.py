@@ -238,7 +238,7 @@ def test_half_an_allocator_is_refused(library):
 def test_scratch_memory_is_that_of_the_image_for_the_device(make, standin):
     op, kernels = hand_made.special()
     (one,) = [k for k in kernels if k.key == "special_scratch"]
-    smaller = replace(one.images[0], global_scratch_size=16)
+    smaller = one.images[0]._replace(global_scratch_size=16)
     kernels[kernels.index(one)] = replace(one, images=(smaller, one.images[1]))
     ops, x = make(hand_made.library((op, kernels))), torch.zeros(4)
     for capability, size in (((8, 0), 16), ((9, 0), 64)):

@@ -28,7 +28,8 @@ from opforge.native.ir.interface import (
     SchemaArgument,
     TensorParam,
 )
-from opforge.native.ir.program import Image, Kernel, Library
+from opforge.native.ir.kernels import Image
+from opforge.native.ir.program import Kernel, Library
 from support.archs import GFX942, SM_80, SM_90, sm
 
 # ELF's numbers of the vendors' machines, and LLVM's of AMD's architectures.
@@ -51,11 +52,10 @@ def elf(payload: bytes, arch: Arch) -> bytes:
     return header + fields + payload
 
 
-def kernel(key: str, name: str, types: tuple[str, ...], archs=(SM_80, SM_90), **image) -> Kernel:
-    images = tuple(
-        Image(arch=arch, cubin=cubin(key, arch), function=name, num_warps=4, **image)
-        for arch in archs
-    )
+def kernel(
+    key: str, name: str, types: tuple[str, ...], archs=(SM_80, SM_90), ptx="", **image
+) -> Kernel:
+    images = tuple(Image(arch, name, 4, **image).holding(cubin(key, arch), ptx) for arch in archs)
     return Kernel(key, name, f"kernels.py:{len(name)}", types, (("BLOCK", "128"),), images)
 
 
@@ -65,8 +65,7 @@ def for_both(library: Library, amd: Arch = GFX942) -> Library:
     for one in library.kernels:
         like = [image for image in one.images if image.arch == SM_80]
         added = [
-            replace(i, arch=amd, cubin=cubin(one.key, amd), ptx="", pdl=False, maps=())
-            for i in like
+            i._replace(arch=amd, pdl=False, maps=()).holding(cubin(one.key, amd)) for i in like
         ]
         kernels.append(replace(one, images=(*one.images, *added)))
     return replace(library, kernels=tuple(kernels), archs=(*library.archs, amd))

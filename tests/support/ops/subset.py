@@ -11,8 +11,8 @@ from pathlib import Path
 
 import opforge
 from opforge import native
-from opforge.native.commands.targets import operators
 from opforge.native.frontend.declaration import declarations_of, keep_declarations
+from opforge.native.targets import operators
 from opforge.registry import registry
 from support.uncompiled import Uncompiled
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...arch import FIRST_ARCH_SPECIFIC, Arch
-from ..ir.abi import ABI, ATTRIBUTES, HIP_ATTRIBUTES, MANIFEST_FORMAT, OWN
+from ..ir.abi import ABI, ATTRIBUTES, HIP_ATTRIBUTES, MANIFEST_FORMAT, OWN, SERVED_ABI
 from ..ir.case_text import guards
 from ..ir.cases import CASE, Allocate, Argument, Descriptor, Launch
 from ..ir.interface import OP, Op, TensorParam
-from ..ir.program import IMAGE, KERNEL, Image, Kernel, Library, TensorMap
+from ..ir.kernels import CODECS, Image, ServedFunction, TensorMap
+from ..ir.program import KERNEL, Kernel, Library
 from .bindings import adapter_source, jax_module, jax_source, tvm_ffi_source
 from .c_header import header, summary
 from .cpp_header import cplusplus_header, dispatch
@@ -253,18 +254,20 @@ def _words(data: bytes) -> list[str]:
 # The manifest: all that is in a library, as JSON.
 
 
-def manifest(library: Library, signatures: Sequence[CSignature]) -> bytes:
+def manifest(library: Library, signatures: Sequence[CSignature] = ()) -> bytes:
     """`share/NAME/manifest.json`, which `library.manifest_reader` reads."""
+    functions = list(map(CODECS.of(ServedFunction).write, library.functions))
     content = {
         "format": MANIFEST_FORMAT,
         "name": library.name,
-        "abi": ABI,
+        "abi": SERVED_ABI if functions else ABI,
         "archs": [arch.built_name for arch in sorted(library.archs)],
         "versions": dict(library.versions),
         "notes": list(library.notes),
         "ops": [_written_op(signature) for signature in signatures],
-        "kernels": [_written_kernel(kernel) for kernel in library.kernels],
+        "kernels": [KERNEL.write(kernel) for kernel in library.kernels],
         **({"sources": dict(library.sources)} if library.sources else {}),
+        **({"functions": functions, "settings": dict(library.settings)} if functions else {}),
     }
     return (_dump(content, 0) + "\n").encode()
 
@@ -276,21 +279,6 @@ def _written_op(signature: CSignature) -> dict[str, Any]:
         one["guards"] = guards(op, index)
     cases = [CASE.write(case) for case in op.cases]
     return {"name": op.name, "function": signature.function, **content, "cases": cases}
-
-
-def _written_kernel(kernel: Kernel) -> dict[str, Any]:
-    images = [
-        {
-            "arch": image.arch.built_name,
-            "function": image.function,
-            "bytes": len(image.cubin),
-            "sha256": hashlib.sha256(image.cubin).hexdigest(),
-            "ptx_sha256": hashlib.sha256(image.ptx.encode()).hexdigest() if image.ptx else None,
-            **IMAGE.write(image),
-        }
-        for image in sorted(kernel.images, key=lambda i: i.arch)
-    ]
-    return {**KERNEL.write(kernel), "images": images}
 
 
 def _dump(value: Any, depth: int) -> str:

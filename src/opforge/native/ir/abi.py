@@ -9,8 +9,10 @@ from __future__ import annotations
 ABI = 1
 # Of the functions that a torch adapter exports to `opforge.load`.
 ADAPTER_ABI = 3
-# Of the manifest: 2 added the schema's arguments, 3 has other hashes of the source.
-MANIFEST_FORMAT = 3
+# Of the extension in a folder that is served: another one wherever it or what it is given changes.
+SERVED_ABI = 1
+# Of the manifest: 10 is the first that libraries and folders that are served share.
+MANIFEST_FORMAT = 10
 
 # Tensors have at most this many dimensions; callers give `_outputs` arrays of this length.
 MAX_RANK = 8

@@ -1,4 +1,4 @@
-"""What a native library is made of, between tracing and C.
+"""What a native library or a folder that is served is made of, between tracing and C.
 
 Tracing fills a `Path` for every way through an op's body, and compiling gives each kernel variant
 its images. Sources, headers and the manifest are written from this alone, so the same program
@@ -7,51 +7,58 @@ always gives the same files. Plain data: it can be pickled and printed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ...arch import Arch
-from ...records import Codecs, each
+from ...notebook import counted, html_table
+from ...records import Codecs
 from .interface import Op
+from .kernel_request import Requests
+from .kernels import CODECS, Image, ServedFunction
 from .places import Place
 
-
-@dataclass(frozen=True)
-class TensorMap:
-    """What a compiled kernel expects of a descriptor's tensor map, in CUDA's numbers."""
-
-    element: int
-    # In bytes; of two 4-bit numbers in a byte, that byte's.
-    element_size: int
-    swizzle: int
-    block: tuple[int, ...]
-    is_padded_fp4: bool = False
+Archs = tuple[Arch, ...]
 
 
-@dataclass(frozen=True)
-class Image:
-    """A kernel variant compiled for one architecture, and what a launch of it needs."""
+@dataclass
+class Plan:
+    """What a build will make: operators with their paths or functions to be served, and kernels.
 
-    arch: Arch
-    # Of AMD's the hsaco.
-    cubin: bytes
-    function: str
-    num_warps: int
-    shared: int = 0
-    ptx: str = ""
-    global_scratch_size: int = 0
-    global_scratch_align: int = 1
-    profile_scratch_size: int = 0
-    num_ctas: int = 1
-    cooperative: bool = False
-    registers: int = 0
-    spills: int = 0
-    # Programmatic dependent launch, Triton's `launch_pdl`.
-    pdl: bool = False
-    # One per tensor descriptor; none where the kernel takes addresses, sizes and strides instead.
-    maps: tuple[TensorMap, ...] = ()
-    # How many flags such a kernel takes with them.
-    descriptor_flags: int = 2
+    Of `spare` kernels, those for all sizes, one that does not compile is dropped.
+    """
+
+    name: str
+    ops: list[Op]
+    archs: Archs
+    requests: Requests = field(default_factory=dict)
+    spare: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    functions: list[ServedFunction] = field(default_factory=list)
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        variants = counted(self._variants, "kernel variant")
+        return f"<Plan of {self.name}: {counted(len(self.ops), 'operator')}, {variants} to compile>"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.name}: {counted(self._variants, 'kernel variant')} to compile"
+        return html_table(title, OP_COLUMNS, op_rows(self.ops))
+
+    @property
+    def _variants(self) -> int:
+        return sum(len(archs) for _, archs in self.requests.values())
+
+
+OP_COLUMNS = ("operator", "parameters", "cases", "location")
+
+
+def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
+    """Operators as rows of a table."""
+    return [
+        (op.name, ", ".join(p.name for p in op.params), str(len(op.cases)), op.location)
+        for op in ops
+    ]
 
 
 @dataclass(frozen=True)
@@ -82,55 +89,19 @@ class Library:
     name: str
     ops: tuple[Op, ...]
     kernels: tuple[Kernel, ...]
-    archs: tuple[Arch, ...]
+    archs: Archs
     versions: tuple[tuple[str, str], ...] = ()
     # By file name, the Triton source of kernels that opforge wrote for torch calls.
     sources: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    # The jitted functions whose launches the kernels serve, and the variables that were set and
+    # change what Triton compiles.
+    functions: tuple[ServedFunction, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
-# How kernels stand in the manifest: of an image, all but its bytes.
-
-
-@dataclass(frozen=True)
-class BuiltImage:
-    """What is read of an image; `arch` is what it runs on, as `sm_90a`."""
-
-    arch: str
-    bytes: int
-    sha256: str
-    # Of the PTX that it was made from, if that is in the library, too.
-    ptx_sha256: str | None
-    num_warps: int
-    shared: int
-    registers: int
-    spills: int
-
-
-class BuiltKernel(NamedTuple):
-    """A kernel variant without its images, and what is told of these."""
-
-    kernel: Kernel
-    images: tuple[BuiltImage, ...]
-
-
-_CODECS = Codecs(
-    {
-        Kernel: "key name qualified_name location types constants divisible options",
-        Image: "num_warps num_ctas shared cooperative pdl global_scratch_size "
-        "global_scratch_align profile_scratch_size registers spills maps? descriptor_flags?",
-        TensorMap: "element element_size swizzle block is_padded_fp4",
-        BuiltImage: "arch bytes sha256 ptx_sha256 num_warps shared registers spills",
-    },
-)
-KERNEL, IMAGE, _BUILT_IMAGE = map(_CODECS.of, (Kernel, Image, BuiltImage))
-
-
-def read_kernels(manifest: Any) -> tuple[BuiltKernel, ...]:
-    """Raises `BadField` for what `codegen.sources` does not write."""
-    kernels: tuple[BuiltKernel, ...] = each(manifest, "kernels", _read)
-    return kernels
-
-
-def _read(content: Any) -> BuiltKernel:
-    return BuiltKernel(KERNEL.read(content), each(content, "images", _BUILT_IMAGE.read))
+# How a kernel stands in the manifest.
+KERNEL = Codecs(
+    {Kernel: "key name qualified_name location types constants divisible options images"},
+    {Image: CODECS.of(Image)},
+).of(Kernel)

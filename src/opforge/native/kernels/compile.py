@@ -21,7 +21,7 @@ from ...errors import BadOption, BuildFailed, warn
 from ...notebook import counted
 from ...progress import Log, ProgressBar
 from ..ir.kernel_request import OWN_SOURCE, Request
-from ..ir.program import Image, TensorMap
+from ..ir.kernels import Image, TensorMap
 from ..ir.wording import one_of
 from . import objects, workers
 from .image_cache import (
@@ -177,7 +177,7 @@ def compile_all(
         raise _error(build.failures, launched_by or {})
     # In the order of the requests, not of the workers.
     images = {task.result_key: build.images[task.result_key] for task in tasks}
-    return images if ptx else {k: dataclasses.replace(i, ptx="") for k, i in images.items()}
+    return images if ptx else {key: image.holding(image.cubin) for key, image in images.items()}
 
 
 @dataclass
@@ -460,7 +460,8 @@ def _image(task: _Task, job: compiling.Job, made: _Result) -> Image:
     else:
         registers, spills = objects.usage(made.cubin, made.function, arch)
     facts = vars(made) | {"maps": tuple(TensorMap(*one) for one in made.maps)}
-    return Image(arch=arch, **facts, registers=registers, spills=spills)
+    cubin, ptx = facts.pop("cubin"), facts.pop("ptx")
+    return Image(arch, **facts, registers=registers, spills=spills).holding(cubin, ptx)
 
 
 def _error(

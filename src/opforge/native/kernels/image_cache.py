@@ -14,7 +14,6 @@ import shlex
 import stat
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -23,24 +22,12 @@ from ... import environment
 from ..._compat import compiling, kernel_hash
 from ...arch import Arch
 from ...errors import BadOption, first_line, warn
-from ...records import Codecs, JsonCodec, as_text
 from ..ir.kernel_request import Request
-from ..ir.program import Image, TensorMap
+from ..ir.kernels import CODECS, Image
 
 # Part of every key; raise it when the stored format or the compile options change.
-_FORMAT = 5
-
-
-_IMAGE = Codecs(
-    {
-        Image: "arch cubin function num_warps shared global_scratch_size global_scratch_align "
-        "profile_scratch_size num_ctas cooperative registers spills pdl maps "
-        "descriptor_flags",
-        TensorMap: "element element_size swizzle block is_padded_fp4",
-    },
-    # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
-    {bytes: JsonCodec(len, Codecs({}).of(int).read), Arch: as_text(Arch.named, "an architecture")},
-).of(Image)
+_FORMAT = 6
+_IMAGE = CODECS.of(Image)
 
 
 class CorruptEntry(Exception):
@@ -136,8 +123,7 @@ def decode(key: str, content: bytes, place: str) -> Image:
         raise CorruptEntry(f"{place}: damaged")
     head, _, rest = body.partition(b"\n")
     facts: Image = _IMAGE.read(json.loads(head))
-    size: Any = facts.cubin
-    return replace(facts, cubin=rest[:size], ptx=rest[size:].decode())
+    return facts._replace(cubin=rest[: facts.size], ptx=rest[facts.size :].decode())
 
 
 def _refuse_open_to_others(place: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...records import BadField, each, field
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Manifest:
-    """What is in a library; `content` is the JSON. What cannot be read raises `NotALibrary`."""
+    """What is in a library or a served folder; `content` is the JSON.
+
+    What cannot be read raises `NotALibrary`.
+    """
 
     def __init__(self, text: bytes, whose: str = "a library") -> None:
         self.text = text
@@ -45,6 +48,12 @@ class Manifest:
                 op.place = f"ops[{index}]"
             return ops
 
+    def listed(self, key: str, read: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """The records in a list, such as that of `kernels`."""
+        with reading(self._whose):
+            records: tuple[Any, ...] = each(self.content, key, read)
+            return records
+
     def runs_on(self, arch: Any) -> bool:
         """Whether a GPU of this architecture, an `opforge.arch.Arch`, has kernels here.
 
@@ -52,7 +61,7 @@ class Manifest:
         for sm_90a run on nothing else, and neither do those for an AMD GPU.
         """
         with reading(self._whose):
-            # Not with `ir.program`: see above.
+            # Not with records: see above.
             kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
         images = [image for images in kernels for image in images]
         return not kernels or any(_runs_on(image, arch) for image in images)

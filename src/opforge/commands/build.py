@@ -9,17 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import OutputNotWritable
-from ...notebook import counted
-from ..artifacts import build_record
-from .targets import buildable, is_tree, operators
+from ..errors import BadOption, OutputNotWritable
+from ..native.artifacts import build_record
+from ..native.targets import are_recordings, buildable, is_tree, operators
+from ..notebook import counted, size
 
 if TYPE_CHECKING:
-    from ..build import Result
-    from ..ir import cases
-    from ..ir.cases import Case, Launch
-    from ..ir.interface import Op
-    from ..ir.program import Image, Kernel, Library
+    from ..native.build import Result
+    from ..native.ir import cases
+    from ..native.ir.cases import Case, Launch
+    from ..native.ir.interface import Op
+    from ..native.ir.kernels import Image
+    from ..native.ir.program import Kernel, Library
+
+
+# What only libraries of operators have.
+_OF_OPERATORS = (
+    "name", "static", "ptx", "only", "sources_only", "torch", "tvm_ffi", "jax", "depfile", "tuning",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,23 @@ class BuildArguments:
     depfile: str | None = None
     tuning: str | None = None
     dask: str | None = None
+    widen: tuple[str, ...] = ()
+
+    @property
+    def of_recordings(self) -> bool:
+        return are_recordings(self.targets)
+
+    def refuse_unused(self) -> None:
+        """Raise for an option that means nothing for these targets."""
+        if self.of_recordings:
+            unused = [name for name in _OF_OPERATORS if getattr(self, name)]
+            whose, others = "operators", "recordings"
+        else:
+            unused = ["widen"] if self.widen else []
+            whose, others = "recordings", "operators"
+        if unused:
+            option = f"--{unused[0].replace('_', '-')}"
+            raise BadOption(f"{option} is for {whose}, not for {others}", fix=f"leave out {option}")
 
     def deciding(self) -> dict[str, Any]:
         """The arguments that decide the result."""
@@ -80,12 +104,26 @@ def nothing_to_do(given: BuildArguments) -> Done | None:
 def make(
     given: BuildArguments, check_name: Callable[[str], None] | None = None, **more: Any
 ) -> Result:
-    """Import the targets and build them; `more` is for `native.build`.
+    """Import the targets and build them; `more` is for the build itself.
 
     `check_name` raises if it wants another name for the library, before anything is compiled.
     """
-    from ...registry import registry
-    from ..build import build
+    if given.of_recordings:
+        from ..recording.command import joined
+        from ..serving.build import build as build_recorded
+
+        return build_recorded(
+            joined(given.targets),
+            given.output,
+            archs=given.archs,
+            widen=given.widen,
+            jobs=given.jobs,
+            files=[Path(target) for target in given.targets],
+            arguments=given.deciding(),
+            **more,
+        )
+    from ..native.build import build
+    from ..registry import registry
 
     with build_record.watching_imports() as read, _on_its_gpu(given.archs):
         ops = operators(given.targets, given.only)
@@ -109,20 +147,25 @@ def make(
 
 def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) -> Done:
     """Build, and report the result."""
-    from ...progress import watching
-    from ..kernels.compile import Progress
-    from ..kernels.workers import dask_executor
+    from ..native.kernels.compile import Progress
+    from ..native.kernels.workers import dask_executor
+    from ..progress import watching
 
     progress = Progress(watching("compiling"))
     with dask_executor(given.dask, progress.note) as executor:
         done = make(given, check_name, executor=executor, progress=progress)
     library = done.library
     _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))
-    lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
+    lines = [f"note: {note}" for note in done.notes]
+    if given.verbose:
+        lines += _verbose(library) if library.ops else _weights(library)
     images = sum(len(k.images) for k in library.kernels)
     changed = len(done.written.changed)
+    of_what = counted(len(library.functions), "kernel")
+    if library.ops:
+        of_what = f"{library.name}, {counted(len(library.ops), 'operator')}"
     lines.append(
-        f"{given.output}: {library.name}, {counted(len(library.ops), 'operator')}, "
+        f"{given.output}: {of_what}, "
         f"{counted(len(library.kernels), 'kernel variant')}, {counted(images, 'image')} for "
         f"{', '.join(map(str, library.archs))}; "
         f"{counted(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
@@ -136,8 +179,13 @@ def _file(given: BuildArguments, name: str) -> Path:
 
 def listing(given: BuildArguments) -> str:
     """What a build would make, without compiling anything; in full with `-v`."""
-    from ..plan import plan
-    from ..tracing.launches import by_table
+    if given.of_recordings:
+        from ..recording.command import joined
+        from ..recording.command import listing as recorded
+
+        return recorded(joined(given.targets))
+    from ..native.plan import plan
+    from ..native.tracing.launches import by_table
 
     with _on_its_gpu(given.archs):
         ops = operators(given.targets, given.only)
@@ -163,9 +211,9 @@ def _on_its_gpu(archs: tuple[str, ...]) -> AbstractContextManager[None]:
     Many choose configurations by `torch.version.hip` where they define a kernel. Of two vendors,
     or of NVIDIA's GPUs, the machine answers.
     """
-    from ..._compat.driver import standing_in
-    from ...arch_names import parse_archs
-    from ...gpu_target import gpu_of
+    from .._compat.driver import standing_in
+    from ..arch_names import parse_archs
+    from ..gpu_target import gpu_of
 
     found = parse_archs(archs)
     is_amds = all(arch.is_amd for arch in found)
@@ -225,7 +273,7 @@ def _cases(op: Op, *, in_full: bool) -> Iterator[str]:
 
 
 def _in_full(cases: Sequence[Case], op: Op) -> Iterator[str]:
-    from ..ir.case_text import describe
+    from ..native.ir.case_text import describe
 
     for case in cases:
         yield describe(case, op.params)
@@ -234,8 +282,8 @@ def _in_full(cases: Sequence[Case], op: Op) -> Iterator[str]:
 
 def _in_short(cases: Sequence[Case], op: Op) -> Iterator[str]:
     """Cases with the same paths together, and of many paths only what they launch."""
-    from ..ir.case_text import describe
-    from ..ir.cases import Launch
+    from ..native.ir.case_text import describe
+    from ..native.ir.cases import Launch
 
     alike: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
@@ -261,7 +309,7 @@ def _shortened(line: str) -> str:
 
 
 def _paths(case: Case) -> Iterator[str]:
-    from ..ir.case_text import conditions
+    from ..native.ir.case_text import conditions
 
     for path in case.paths:
         did = path.why.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
@@ -277,7 +325,7 @@ def _step(step: Any) -> str:
 
 def _verbose(library: Library) -> Iterator[str]:
     """For each variant, when it is used and what the compiler made of it."""
-    from ..tracing.traced_gpu import allow
+    from ..native.tracing.traced_gpu import allow
 
     kernels = {kernel.key: kernel for kernel in library.kernels}
     for op in library.ops:
@@ -294,8 +342,8 @@ def _verbose(library: Library) -> Iterator[str]:
 
 def _launches(op: Op) -> Iterator[tuple[str, cases.Path, Launch]]:
     """Each with the calls that lead to it, and their path."""
-    from ..ir.case_text import conditions, describe
-    from ..ir.cases import Launch
+    from ..native.ir.case_text import conditions, describe
+    from ..native.ir.cases import Launch
 
     several = len(op.served_by) > 1
     for case in op.cases:
@@ -326,5 +374,14 @@ def _image(image: Image, kernel: Kernel) -> str:
     )
 
 
-def _notes(notes: tuple[str, ...] | list[str]) -> list[str]:
-    return [f"note: {note}" for note in notes]
+def _weights(library: Library) -> Iterator[str]:
+    """A line per jitted function: its bytes on each architecture."""
+    kernels = {kernel.key: kernel for kernel in library.kernels}
+    for function in library.functions:
+        keys = {v.kernel for instance in function.instances for v in instance.variants}
+        images = [image for key in keys for image in kernels[key].images]
+        sizes = [
+            f"{size(sum(i.size for i in images if i.arch == arch))} for {arch}"
+            for arch in library.archs
+        ]
+        yield f"  {function.name}: {counted(len(keys), 'kernel variant')}, {', '.join(sizes)}"

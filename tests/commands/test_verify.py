@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
+from opforge.commands.verify import verify
 from opforge.native.artifacts.hashes import read_sums, written_sums
-from opforge.native.commands.verify import verify
 from support.native.declared_source import write_source
 from support.processes import environment, python
 
@@ -187,7 +187,7 @@ def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
     assert verified(dist, "--manifest-only")[0] == 1
     # Of a wheel's package.
     (dist / "_library.py").touch()
-    found = verify(str(dist), manifest_only=True, rebuild_served=None)
+    found = verify(str(dist), manifest_only=True)
     assert all(one.ok for one in found)
     said = f"{found[0]}\n"
     gone = sum(file.startswith("src/") for file in hashes(dist)) + 1

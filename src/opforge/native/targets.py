@@ -29,11 +29,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
-from ...errors import BadOption, NotFound, OpforgeError, TargetFailed
-from ...notebook import counted
-from ...registry import Entry, registry
-from ..frontend import implementations
-from ..frontend.declaration import declarations_of
+from ..errors import BadOption, NotFound, OpforgeError, TargetFailed
+from ..notebook import counted
+from ..registry import Entry, registry
+from .frontend import implementations
+from .frontend.declaration import declarations_of
 
 FILE = "op.py"
 _INIT = "__init__.py"
@@ -562,7 +562,7 @@ def _own_frames(error: BaseException) -> TracebackType | None:
 
 
 def _is_ours(filename: str) -> bool:
-    return _imports(filename) or Path(filename).is_relative_to(Path(__file__).parents[2])
+    return _imports(filename) or Path(filename).is_relative_to(Path(__file__).parents[1])
 
 
 def _imports(filename: str) -> bool:

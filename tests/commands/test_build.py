@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from opforge._compat import compiling
 from opforge.cli import main
+from opforge.commands.build import BuildArguments, depfile
 from opforge.native.artifacts import build_record
-from opforge.native.commands.build import BuildArguments, depfile
 from support import served_kernels  # noqa: F401  # of a test below
 from support.native.declared_source import SOURCE, write_source
 from support.processes import environment, python

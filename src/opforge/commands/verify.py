@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import BadOption, NotALibrary, Untrusted
-from ..artifacts import build_record
-from ..artifacts.build_record import Stamp
-from ..artifacts.hashes import PublicKeys, parse_sums, sign, sums_path
+from ..errors import BadOption, NotALibrary, Untrusted
+from ..native.artifacts import build_record
+from ..native.artifacts.build_record import Stamp
+from ..native.artifacts.hashes import PublicKeys, parse_sums, sign, sums_path
 from .build import BuildArguments, make
-
-# Builds targets with recorded arguments into a folder, without anything that is cached.
-Rebuild = Callable[[Sequence[str], Mapping[str, Any], str], None]
 
 _FILES_ONLY = "verify only its files: opforge verify --manifest-only"
 # Of the recorded arguments: what was imported, where the command ran, and what it found there.
@@ -70,7 +67,6 @@ def verify(
     path: str,
     *,
     manifest_only: bool,
-    rebuild_served: Rebuild,
     sources: Sequence[str] = (),
     trusted_keys: Sequence[str] = (),
     shown: str = "",
@@ -102,8 +98,7 @@ def verify(
                 f"{record} is missing, cannot be read, or is of another version of opforge",
                 fix=f"build it again, or {_FILES_ONLY}",
             )
-        rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
-        again = _built_again(record, stamp, sources, rebuild)
+        again = _built_again(record, stamp, sources)
         found.append(dataclasses.replace(again, signed_by=held.signed_by))
     return found
 
@@ -202,7 +197,7 @@ def signed(path: str, key: str, password: Callable[[], str]) -> str:
             f"{path} is a wheel, which is signed before it is packed",
             fix="sign the folder that it was packed from, and pack that again with `opforge wheel`",
         )
-    for one in verify(path, manifest_only=True, rebuild_served=_rebuild):
+    for one in verify(path, manifest_only=True):
         if one.different:
             fix = "build it again into an empty folder"
             raise NotALibrary(f"{path} is not signed: {one}", fix=fix)
@@ -214,7 +209,7 @@ def to_json(found: list[Verified]) -> str:
     return json.dumps([dataclasses.asdict(one) for one in found], indent=2)
 
 
-def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Rebuild) -> Verified:
+def _built_again(place: Path, stamp: Stamp, sources: Sequence[str]) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
     if not stamp.arguments:
         raise NotALibrary(
@@ -229,7 +224,7 @@ def _built_again(place: Path, stamp: Stamp, sources: Sequence[str], rebuild: Reb
         )
     changed = build_record.changed_files(root, stamp.read)
     with tempfile.TemporaryDirectory(prefix="opforge-verify-") as output:
-        rebuild(sources, stamp.arguments, output)
+        _rebuild(sources, stamp.arguments, output)
         [made] = Path(output).glob(build_record.stamp_path("*"))
         again = build_record.read(made)
     assert again is not None

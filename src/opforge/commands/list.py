@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import OpforgeError
-from ...registry import Entry, registry
-from ..frontend.declaration import declarations_of
-from ..frontend.expand import expand, merge
-from ..frontend.implementations import implementing, join, operators, refuse_undeclared
-from ..ir.cases import Case
-from ..ir.dtypes import DTYPES
-from ..ir.interface import Param, ScalarParam, TensorParam
-from ..plan import refuse_namesakes
-from .targets import Place, is_declared, listed, load
+from ..errors import OpforgeError
+from ..native.frontend.declaration import declarations_of
+from ..native.frontend.expand import expand, merge
+from ..native.frontend.implementations import implementing, join, operators, refuse_undeclared
+from ..native.ir.cases import Case
+from ..native.ir.dtypes import DTYPES
+from ..native.ir.interface import Param, ScalarParam, TensorParam
+from ..native.plan import refuse_namesakes
+from ..native.targets import Place, is_declared, listed, load
+from ..registry import Entry, registry
 
 
 @dataclass

@@ -8,10 +8,10 @@ import pytest
 
 import opforge
 from opforge.check.command import arguments_of
+from opforge.commands import list as list_command
 from opforge.errors import BadOption, NotFound, TargetFailed, WrongArgument
-from opforge.native.commands import list as list_command
-from opforge.native.commands.targets import buildable, is_tree, load, operators
 from opforge.native.ir import places
+from opforge.native.targets import buildable, is_tree, load, operators
 from opforge.registry import registry
 
 numbers = itertools.count()
@@ -302,7 +302,7 @@ def test_an_error_in_the_users_function_keeps_its_own_traceback(functions):
     assert str(caught.value).startswith(f"{functions}:raises() raised\n\nTraceback")
     assert "no data here" in str(caught.value)
     assert arguments_of(None, (), f"{functions}:pair") == ((1, 2), {"y": 3})
-    assert "opforge/native/commands" not in str(caught.value)
+    assert "opforge/commands" not in str(caught.value)
 
 
 OP = """

@@ -1,0 +1,1 @@
+"""`opforge build`, `opforge list` and `opforge verify`: their arguments and their output."""

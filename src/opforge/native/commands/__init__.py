@@ -1,1 +1,0 @@
-"""`opforge build` and `opforge list`: their arguments and their output."""
