@@ -370,3 +370,21 @@ def test_an_aliased_output_is_refused_when_traced(returning, compiled):
     op = returning(Tensor, lambda x: x.view(2, 2))
     with pytest.raises(Exception, match="an output shares memory with an input"):
         compiled(lambda x: op(x) + 1)(X)
+
+
+def test_an_output_may_be_sparse(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor) -> Tensor:
+        return x.to_sparse()
+
+    assert torch.equal(f(X).to_dense(), X)
+
+
+def test_outputs_may_share_memory_with_tensors_that_are_not_inputs(op_name):
+    kept = torch.ones(2)
+
+    @opforge.op(op_name())
+    def f(x: Tensor) -> Tensor:
+        return kept
+
+    assert torch.equal(f(X), kept)
