@@ -126,3 +126,9 @@ def test_the_package_of_a_wheel_and_the_extension_stand_for_their_kernels(folder
     assert read_builds(package) == (read_served(folder, "my_kernels"),)
     extension = folder / "_opforge_served.abi3.so"
     assert read_builds(extension) == (read_served(folder, folder.name),)
+
+
+def test_one_folder_may_hold_a_library_and_kernels_that_are_served(folder, dist, build):
+    shutil.copytree(dist / "share", folder / "share")
+    served = read_served(folder, folder.name)
+    assert read_builds(folder) == (served, build)

@@ -221,21 +221,20 @@ def is_built(path: Path) -> bool:
 
 
 def read_builds(path: Path) -> tuple[Build, ...]:
-    """Every library in a folder, or its served kernels; or what a binary is part of."""
+    """Every library in a folder, and its served kernels; or what a binary is part of."""
     if not path.is_dir():
         return (_read_binary(path.resolve()),)
     served = _served_in(path)
-    if served is not None:
-        return (read_served(served, path.resolve().name),)
-    manifests = sorted(path.glob(_MANIFESTS))
-    if not manifests:
+    builds = [] if served is None else [read_served(served, path.resolve().name)]
+    builds += map(read_library, sorted(path.glob(_MANIFESTS)))
+    if not builds:
         files = ", ".join(sorted(file.name for file in path.iterdir())[:6])
         raise NotALibrary(
             f"{path} is neither a library nor a folder of served kernels",
             found=f"no {_MANIFESTS} and no manifest.json, but {files or 'nothing'}",
             fix=_FOLDER,
         )
-    return tuple(map(read_library, manifests))
+    return tuple(builds)
 
 
 def _read_binary(binary: Path) -> Build:
