@@ -99,18 +99,6 @@ def test_an_error_without_a_line_points_at_forward():
     assert line == "def forward(self, x):"
 
 
-class Narrow(torch.nn.Module):
-    def forward(self, x):
-        torch._check(x.shape[0] > 2)
-        return x + 1
-
-
-def test_a_range_that_the_code_narrows_is_reported_with_torchs_suggestion():
-    _, text, _ = refusal(Narrow(), strict=False, dynamic={"x": {0: "batch"}})
-    assert "Not all values of batch" in text
-    assert "batch = Dim('batch', min=3)" in text
-
-
 def test_a_bare_launch_is_explained_and_its_kernel_is_named():
     """A launch with a fake tensor's pointer, which is 0, would break the GPU's context."""
     _, text, line = refusal(Bare(), strict=False)

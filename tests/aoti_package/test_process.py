@@ -33,11 +33,6 @@ def script(tmp_path):
     return write
 
 
-def test_the_result_of_the_process_is_read(script, tmp_path):
-    result = run_fresh({}, tmp_path, script("fine()"))
-    assert result["preload"] == ""
-
-
 def test_where_packages_bring_a_libstdcxx_the_systems_is_preloaded(script, tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "to_preload", lambda: "/lib/libstdc++.so.6")
     monkeypatch.setenv("LD_PRELOAD", "")

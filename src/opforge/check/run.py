@@ -184,11 +184,6 @@ def _names(given: str | Iterable[str]) -> list[str]:
 
 
 def _refuse_wrong(settings: Settings) -> None:
-    if settings.reference is not None and not callable(settings.reference):
-        raise BadOption(
-            f"reference must be a function, got {settings.reference!r}",
-            fix="pass a function that takes the op's parameters",
-        )
     pair = settings.tolerance
     numbers = pair if isinstance(pair, tuple) else (pair or 0.0, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):

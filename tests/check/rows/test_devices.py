@@ -1,8 +1,6 @@
 """cuda graph, dtensor, native."""
 
-import importlib
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -74,17 +72,6 @@ def test_native_is_skipped_in_the_interpreter_also_for_torch_calls(op_name, monk
     found = row("native", op, torch.ones(2))
     assert found.status == "skipped"
     assert "Triton's interpreter, which compiles nothing" in found.reason
-
-
-def test_notes_of_a_build_do_not_name_the_op_again(op_name, monkeypatch):
-    op = opforge.op(op_name())(launch)
-    native.declare(op, x=native.tensor("n", dtype="fp32"))
-    notes = [f"{opforge.info(op).name}: kernels receive eps as fp16", "TRITON_DEBUG was read"]
-    made = SimpleNamespace(library=SimpleNamespace(kernels=[]), notes=notes)
-    built = importlib.import_module("opforge.native.build")
-    monkeypatch.setattr(built, "build", lambda *_, **__: made)
-    found = row("native", op, torch.ones(2))
-    assert found.notes == ("kernels receive eps as fp16", "TRITON_DEBUG was read")
 
 
 def test_an_operator_that_cannot_be_built_fails_with_the_reason(op_name):

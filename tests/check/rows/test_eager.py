@@ -103,15 +103,6 @@ def test_fake_takes_sizes_that_depend_on_data(op_name):
     assert row("fake", select, x()).status == "pass"
 
 
-def test_outputs_may_be_several_and_none(op_name):
-    @opforge.op(op_name())
-    def three(x: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        return x + 1, None, [x + 2, x + 3]
-
-    for name in ("fake", "determinism", "compile", "export"):
-        assert row(name, three, x()).status == "pass", name
-
-
 def test_mutation_passes_what_is_declared_and_names_it(op_name):
     @opforge.op(op_name(), mutates_args=["state.weight"])
     def step(state: State, grad: Tensor) -> None:
@@ -337,11 +328,4 @@ def test_a_vmap_rule_is_not_blamed_for_an_op_that_takes_no_gaps(op_name):
         return x.as_strided(x.shape, (x.shape[1], 1)) * 2
 
     found = row("vmap", opforge.op(op_name(), vmap="sequential")(memory), torch.randn(3, 4))
-    assert found.status == "pass"
-
-    def picky(x: Tensor) -> Tensor:
-        assert x.is_contiguous()
-        return x * 2
-
-    found = row("vmap", opforge.op(op_name(), vmap="sequential")(picky), torch.randn(3, 4))
     assert found.status == "pass"
