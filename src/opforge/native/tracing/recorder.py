@@ -39,19 +39,17 @@ _OTHERS = (torch.__file__, triton.__file__, inspect.__file__)
 _HIDDEN = (_HERE, *(str(Path(file).parent) for file in _OTHERS), "<")
 # More calls after one that depends on data are not followed.
 _MOST_CALLS = 1000
-# So many sizes are tried in place of one that depends on data.
-_MOST_SIZES = 6
+# So many other ways are followed where data decides which one a body goes.
+_MOST_WAYS = 6
 _FOREIGN = ": a library has no data of its own; make it a parameter"
 
 
 # Results for calls that a library cannot make, so that a trace goes on and finds the others.
 
 
-# A size that only data tells: like no other size of a trace, and no special one.
-_SIZE = 61
 # Numbers that only data tells. A line that asks again gets the next, so that loops end. The last is
 # above most limits that bodies compare with, and low enough to count to.
-NUMBERS = (2, 0, -3, 4099)
+_NUMBERS = (2, 0, -3, 4099)
 # A list of more elements is cut off; a body that asks more often is in a loop without end.
 _LONGEST, _MOST = 4096, 250
 
@@ -65,14 +63,14 @@ class NoStandIn(Exception):
 
 @dataclass(frozen=True)
 class Way:
-    """One of the ways that data may take a body: first answers to questions, others are yes.
+    """One of the ways that data may take a body.
 
-    Numbers begin with that at `number` of `NUMBERS`; sizes that only data tells are `size`.
+    Its first `number` questions are answered with no, others with yes; numbers begin with that at
+    `number`. Sizes that only data tells are `size`, which is like no other and no special one.
     """
 
-    answers: Mapping[Question, bool] = field(default_factory=dict)
     number: int = 0
-    size: int = _SIZE
+    size: int = 61
 
 
 class StandIns:
@@ -85,21 +83,10 @@ class StandIns:
         self, value: Callable[[Any], Any], instruction: Callable[[], Question], way: Way
     ) -> None:
         self._value, self._instruction, self._way = value, instruction, way
-        self._asked: Counter[Question] = Counter()
-        self._numbers: dict[Question, int] = {}
-        # The questions of this trace that data decides, with their first answers.
-        self.decided: dict[Question, bool] = {}
+        # How often each question was asked, in the order in which they came.
+        self.asked: Counter[Question] = Counter()
         # Whether the trace goes on with sizes that only data tells.
         self.has_sizes = False
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether the trace goes on with numbers that only data tells."""
-        return bool(self._numbers)
-
-    @property
-    def is_asked(self) -> bool:
-        return bool(self._asked)
 
     def result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator, with fakes for tensors."""
@@ -131,16 +118,14 @@ class StandIns:
 
     def _number(self, dtype: torch.dtype) -> Any:
         where = self._instruction()
-        self._asked[where] += 1
-        times = self._asked[where]
+        self.asked[where] += 1
+        times, place = self.asked[where], [*self.asked].index(where)
         if times > _MOST:
             raise NoStandIn("the body asks for data again and again")
         if dtype is torch.bool:
-            first = self.decided.setdefault(where, self._way.answers.get(where, True))
-            return first == (times % 2 == 1)
+            return (place >= self._way.number) == (times % 2 == 1)
         # Each line has another number, so that they compare.
-        place = self._numbers.setdefault(where, len(self._numbers))
-        number = NUMBERS[(self._way.number + times - 1) % len(NUMBERS)]
+        number = _NUMBERS[(self._way.number + times - 1) % len(_NUMBERS)]
         number += place * (number > 0) - place * (number < 0)
         if dtype.is_complex:
             return complex(number)
@@ -202,10 +187,7 @@ class Recorder:
         *,
         way: Way = Way(),  # it is frozen
     ) -> None:
-        """`strided` has the strides of allocations that become strided outputs, by number.
-
-        `way` answers questions that data decides, which a library cannot ask.
-        """
+        """`strided` has the strides of allocations that become strided outputs, by number."""
         self.symbols = symbols
         self._strided = strided or {}
         self.views = Views(symbols)
@@ -326,15 +308,17 @@ class Recorder:
 
     def _refuse_many(self) -> None:
         """A number that stands in for data may be a loop's, which nobody knows the end of."""
-        self._since_asked += self.stand_ins.is_asked
+        self._since_asked += bool(self.stand_ins.asked)
         if self._since_asked > _MOST_CALLS:
             raise Offence("a loop that data ends")
 
-    def likely_sizes(self) -> list[int]:
-        """What a size that only data tells may have to be, for the rest of the body to run."""
+    def other_ways(self) -> list[Way]:
+        """Those that data may take the body, too; with sizes that it may have to give it."""
+        if not (self.stand_ins.asked or self.stand_ins.has_sizes):
+            return []
         known = [one.sizes for one in self._parameters] + [one.sizes for one in self.buffers]
-        sizes = dict.fromkeys(self.value(size) for one in known for size in one)
-        return list(dict.fromkeys([1, 0, *sizes]))[:_MOST_SIZES]
+        sizes = [*dict.fromkeys([1, 0, *(self.value(size) for one in known for size in one)])]
+        return [Way(n, sizes[(n - 1) % len(sizes)]) for n in range(1, _MOST_WAYS + 1)]
 
     def note(self, offence: str) -> None:
         """Something that a library cannot hold."""

@@ -32,7 +32,6 @@ from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .launches import Calls, Choose, LaunchOptions, Pointed, TracedLaunch, pointed
 from .recorder import (
-    NUMBERS,
     Buffer,
     Filled,
     Offence,
@@ -50,9 +49,6 @@ from .traced_gpu import traced_gpu
 from .traced_gpu import var_ranges as device_ranges
 from .views import compact
 
-# So many questions that data decides are followed both ways.
-_MOST_TURNED = 32
-
 
 @dataclass
 class Walk:
@@ -67,11 +63,9 @@ class Walk:
     raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
-    # What data decides on this path, with the answers that it got; whether numbers are data; and,
-    # if sizes are, others that these may have.
-    decided: Mapping[Question, bool] = field(default_factory=dict)
-    has_numbers: bool = False
-    other_sizes: Sequence[int] = ()
+    # What data decides on this path, and other ways that it may go then.
+    asked: frozenset[Question] = frozenset()
+    other_ways: Sequence[Way] = ()
     symbols: Symbols | None = None
     # By number of the allocation, which output it becomes, of those declared as strided.
     strided: Mapping[int, int] = field(default_factory=dict)
@@ -151,9 +145,8 @@ class Tracer:
             if one.strides is not None
         }
         self._strided: Mapping[int, int] = {}
-        # Questions that data decides and that both answers are known of, and what these led to.
-        self._turned: set[Question] = set()
-        self._saw_numbers = self._saw_sizes = False
+        # Questions that data decides, and the offences that other answers led to.
+        self._asked: frozenset[Question] | None = None
         self._elsewhere: dict[str, None] = {}
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
@@ -210,7 +203,7 @@ class Tracer:
 
     def _run_once(self, values: Mapping[str, Number], strided: Mapping[int, int]) -> Walk:
         walk = self._trace(values, strided)
-        if walk.decided or walk.has_numbers or walk.other_sizes:
+        if walk.other_ways:
             self._see_other_ways(walk, values, strided)
             walk.offend(*self._elsewhere)
         return walk
@@ -219,31 +212,16 @@ class Tracer:
         self, walk: Walk, values: Mapping[str, Number], strided: Mapping[int, int]
     ) -> None:
         """Where data decides which way the body goes, no library holds it; but other ways may have
-        more that is in the way of one. Each question gets its other answer once.
+        more that is in the way of one.
         """
-        seen = [(Way(), walk)]
-        while seen:
-            for way in list(self._others(*seen.pop(0))):
-                with contextlib.suppress(OpforgeError):
-                    other = self._trace(values, strided, way, strict=False)
-                    other.end()
-                    self._elsewhere |= dict.fromkeys(other.offences)
-                    seen.append((way, other))
-
-    def _others(self, way: Way, walk: Walk) -> Iterator[Way]:
-        """The ways that branch off from one, of those that were not taken before."""
-        if walk.has_numbers and not self._saw_numbers:
-            self._saw_numbers = True
-            yield from (replace(way, number=number) for number in range(1, len(NUMBERS)))
-        if walk.other_sizes and not self._saw_sizes:
-            self._saw_sizes = True
-            yield from (replace(way, size=size) for size in walk.other_sizes)
-        answers: dict[Question, bool] = {}
-        for question, answer in walk.decided.items():
-            if question not in self._turned and len(self._turned) < _MOST_TURNED:
-                self._turned.add(question)
-                yield replace(way, answers={**answers, question: not answer})
-            answers[question] = answer
+        if self._asked is not None and walk.asked <= self._asked:
+            return
+        self._asked = (self._asked or frozenset()) | walk.asked
+        for way in walk.other_ways:
+            with contextlib.suppress(OpforgeError):
+                other = self._trace(values, strided, way, strict=False)
+                other.end()
+                self._elsewhere |= dict.fromkeys(other.offences)
 
     def _despite(self, error: NotConstant, values: Mapping[str, Number]) -> list[str]:
         """What else is in the way of a library, where sizes that must be constants would be."""
@@ -322,9 +300,8 @@ class Tracer:
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
         excused = [error.described for error in symbols.excused or ()]
         walk.offend(*recorder.offences, *excused)
-        walk.decided = recorder.stand_ins.decided
-        walk.has_numbers = recorder.stand_ins.has_numbers
-        walk.other_sizes = recorder.likely_sizes() if recorder.stand_ins.has_sizes else ()
+        walk.asked = frozenset(recorder.stand_ins.asked)
+        walk.other_ways = recorder.other_ways()
         notes = dict.fromkeys([*owner.notes, *recorder.notes])
         self.notes += [note for note in notes if note not in self.notes]
         return walk
