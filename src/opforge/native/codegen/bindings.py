@@ -20,7 +20,7 @@ from ..ir.program import Library
 from ..ir.wording import one_of
 from .expression import double, integer
 from .signature import CSignature
-from .text import fill, packed, part, quoted, runtime, with_constants
+from .text import aligned, fill, function, part, quoted, runtime, with_constants
 
 _WIDTH = 96
 _REAL = {"float", "double"}
@@ -32,10 +32,6 @@ def _passed(at: int, param: Param, signature: CSignature) -> str:
         return f"a{at}"
     c = signature.enum(param) if isinstance(param, ChoiceParam) else DTYPES[param.dtype].c
     return f"({c})a{at}"
-
-
-def _function(head: str, body: Sequence[str]) -> str:
-    return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
 
 # The torch adapter: C++ that torch's dispatcher calls.
@@ -117,7 +113,7 @@ def _adapted(signature: CSignature, index: int) -> str:
         give = "give_optional" if kind.endswith("?") else "give"
         body.append(f"stack[{i}] = {name}.{give}();")
     head = f"void of_{part(op.name)}(StableIValue *stack, uint64_t, uint64_t)"
-    return _function(head, body) + "\n"
+    return function(head, body) + "\n"
 
 
 def _adapter_read(at: int, argument: SchemaArgument, param: Param | None) -> list[str]:
@@ -203,7 +199,7 @@ def tvm_ffi_source(library: Library, signatures: Sequence[CSignature]) -> str:
     functions = [
         _tvm_function(signature) for signature in signatures if not unexported(signature.op)
     ]
-    texts = "".join(f"\n{function}\n" for function in functions)
+    texts = "".join(f"\n{text}\n" for text in functions)
     return fill("tvm_ffi.c", name=library.name, functions=texts)
 
 
@@ -219,7 +215,7 @@ def unexported(op: Op) -> str:
 
 def _tvm_function(signature: CSignature) -> str:
     """The function of one operator: inputs, then outputs, by position."""
-    op, function, name = signature.op, signature.function, part(signature.op.name)
+    op, c_name, name = signature.op, signature.function, part(signature.op.name)
     outputs = (TensorParam(output, written=True) for output in op.outputs)
     params: list[Param] = [*op.params, *outputs]
     usage = f"{name}({', '.join(param.name for param in params)})"
@@ -229,31 +225,26 @@ def _tvm_function(signature: CSignature) -> str:
     for i, param in enumerate(params):
         if isinstance(param, ChoiceParam):
             rows = [_tvm_choice(value) for value in values[param.name]]
-            choices += _wrapped(f"static const TvmChoice a{i}_values[] = {{", rows, "};")
+            choices += aligned(f"static const TvmChoice a{i}_values[] = {{", rows, "};", _WIDTH)
         declared.append(_tvm_declared(i, param))
         steps.append(_tvm_read(i, param, values.get(param.name, ())))
     steps.append("tvm_stream(&call, &stream)")
     passed = [_passed(i, param, signature) for i, param in enumerate(params)]
     body = [
         *choices,
-        f"TvmCall call = {{{quoted(function)}, arguments, -1, 0}};",
+        f"TvmCall call = {{{quoted(c_name)}, arguments, -1, 0}};",
         *declared,
         "void *stream;",
         "(void)handle;",
         f"if (!{f' ||{chr(10)}        !'.join(steps)})",
         "    return -1;",
-        *_wrapped(f"return tvm_done({function}(", [*passed, "stream"], "), result);"),
+        *aligned(f"return tvm_done({c_name}(", [*passed, "stream"], "), result);", _WIDTH),
     ]
     head = (
         f"TVM_EXPORT int __tvm_ffi_{name}(void *handle, const TvmAny *arguments, int32_t count,"
         "\n    TvmAny *result)"
     )
-    return _function(head, body)
-
-
-def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:
-    first, *rest = packed(items, closing, _WIDTH - len(opening))
-    return [opening + first, *(" " * len(opening) + line for line in rest)]
+    return function(head, body)
 
 
 def _tvm_declared(at: int, param: Param) -> str:
@@ -371,11 +362,11 @@ def _handler(signature: CSignature) -> str:
         *read,
         "if (call.status != OPFORGE_OK)",
         "    return jax_done(&call, call.status);",
-        *_wrapped(opening, [*passed, "call.stream"], "));"),
+        *aligned(opening, [*passed, "call.stream"], "));", _WIDTH),
     ]
     name = part(op.name)
     head = f"static XlaError *call_{name}(XlaFrame *frame, int vendor)"
-    return f"{_function(head, body)}\nJAX_HANDLERS({name})"
+    return f"{function(head, body)}\nJAX_HANDLERS({name})"
 
 
 def _jax_read(at: int, param: Param) -> str:

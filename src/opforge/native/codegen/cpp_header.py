@@ -8,7 +8,7 @@ from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, ScalarParam, TensorParam
 from ..ir.program import Library
 from .signature import CSignature, enums
-from .text import comment, distinct, fill, is_global, macro, packed, quoted
+from .text import comment, distinct, fill, function, macro, packed, quoted
 
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
@@ -16,14 +16,14 @@ _WIDTH = 100
 
 def cplusplus_header(library: Library, signatures: Sequence[CSignature]) -> str:
     """`include/NAME.hpp`."""
-    functions = [function for signature in signatures for function in _functions(signature)]
+    functions = [text for signature in signatures for text in _functions(signature)]
     return fill(
         "header.hpp",
         name=library.name,
         namespace=namespace(library.name),
         guard=macro(library.name),
         enums="".join(f"\n{_enum(signature, p)}\n" for signature, p in enums(signatures)),
-        operations="".join(f"\n{function}\n" for function in functions),
+        operations="".join(f"\n{text}\n" for text in functions),
     )
 
 
@@ -44,9 +44,8 @@ def dispatch(library: Library, signatures: Sequence[CSignature]) -> str:
 
 
 def namespace(library: str) -> str:
-    """The library's name, unless it means something else in C++: `random_::scale`."""
-    named = distinct([library], frozenset({"opforge", "std"}))[library]
-    return f"{named}_" if is_global(named) else named
+    """The library's name, unless it means something else in C++: `std_::scale`."""
+    return distinct([library], frozenset({"opforge", "std"}))[library]
 
 
 class _Operation:
@@ -132,11 +131,11 @@ class _Operation:
         names = [name for name, _ in self._outputs]
         arguments = [*self._first, *(self._names[p.name] for p in self._op.params)]
         # In full, because a parameter may have the operator's name.
-        function = f"::{namespace(self._c.library)}::{self._name}"
+        called = f"::{namespace(self._c.library)}::{self._name}"
         single = len(names) == 1
         # No parameter begins like that.
         local = "of_described"
-        body = _wrapped(f"const auto {local} = {function}_outputs{self._with}(", arguments, ");")
+        body = _wrapped(f"const auto {local} = {called}_outputs{self._with}(", arguments, ");")
         for i, name in enumerate(names):
             value = local if single else f"std::get<{i}>({local})"
             what = f'"{self._c.function}: {self._c.names[self._op.outputs[i]]}"'
@@ -145,7 +144,7 @@ class _Operation:
         pointers = [
             f"opforge::detail::pointer({name})" if maybe else name for name, maybe in self._outputs
         ]
-        body += _wrapped(f"{function}{self._with}(", [*arguments, *pointers, "stream"], ");")
+        body += _wrapped(f"{called}{self._with}(", [*arguments, *pointers, "stream"], ");")
         moved = names if single else [f"std::move({name})" for name in names]
         body += self._returned("Output", moved)
         own = ["const opforge::Allocator &allocator", "opforge::Stream stream = {}"]
@@ -207,7 +206,7 @@ def _line(text: str) -> str:
 
 def _function(said: str, result: str, name: str, parameters: list[str], body: list[str]) -> str:
     head = _wrapped(f"inline {result} {name}(", parameters, ")")
-    return "\n".join([f"/* {said} */", *head, "{", *(f"    {line}" for line in body), "}"])
+    return function("\n".join([f"/* {said} */", *head]), body)
 
 
 def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:

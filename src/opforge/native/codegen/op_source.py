@@ -35,7 +35,7 @@ from ..ir.expr import Expr, Var, addressed, is_float, text, text_of_all, variabl
 from ..ir.interface import ScalarParam, TensorParam
 from .expression import Writer, integer
 from .signature import CSignature, Kind
-from .text import comment, distinct, quoted
+from .text import comment, distinct, function, quoted
 
 _NUMBERS = "const void *values, const uint64_t *at, int64_t *n, int *overflow"
 _TYPES = {
@@ -82,8 +82,7 @@ class _Pool:
     ) -> str:
         """`static RESULT kind_0(PARAMETERS) {...}`, with a comment above it."""
         said = f"/* {comment} */\n" if comment else ""
-        lines = [f"({parameters})", "{", *(f"    {b}" for b in body), "}"]
-        return self._define(kind, f"{said}static {result} ", "\n".join(lines))
+        return self._define(kind, f"{said}static {result} ", function(f"({parameters})", body))
 
     def _define(self, kind: str, before: str, after: str) -> str:
         """Before and after the name."""
@@ -257,8 +256,7 @@ class _OpSource:
             lines.append(f"of_values.{self.fields[name]} = {value.get(param.dtype, names[name])};")
         passed += ["&of_values", *_LAST[kind]]
         lines.append(f"return of_{kind}{'_with' if forced else ''}({', '.join(passed)});")
-        body = "\n".join(f"    {line}" for line in lines)
-        return f"{self.signature.declaration(kind, forced=forced)}\n{{\n{body}\n}}"
+        return function(self.signature.declaration(kind, forced=forced), lines)
 
     # A case: what tells it from others, and what a call's tensors must hold.
 

@@ -10,7 +10,7 @@ from ...errors import BadOption
 from ..ir.abi import ABI
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
-from .text import distinct, identifier, kept, macro, packed, part, runtime
+from .text import aligned, distinct, identifier, kept, macro, part, runtime
 
 Kind = Literal["call", "outputs", "workspace"]
 # Of each kind of function, how its name ends and what it takes last.
@@ -82,8 +82,7 @@ class CSignature:
         const = "const " if kind == "workspace" else ""
         parameters += [f"{const}OpforgeTensor *{self.names[name]}" for name in self.op.outputs]
         opening = f"OpforgeStatus {self.function}{ending}{'_with' if forced else ''}("
-        lines = packed([*parameters, *last], ")", _WIDTH - len(opening))
-        return opening + f"\n{' ' * len(opening)}".join(lines)
+        return "\n".join(aligned(opening, [*parameters, *last], ")", _WIDTH))
 
     def implementations(self) -> str:
         return f"int {self.function}_implementations(const OpforgeImplementation **list)"
@@ -120,59 +119,55 @@ def shared_names() -> list[str]:
     return sorted(set(re.findall(r"\bof_\w+(?=[(;\[])", runtime()["runtime.h"])))
 
 
-# By name, what has it and whose it is; no operator if it is the library's own.
-_Holders = dict[str, tuple[str, Op | None]]
-
-
 def check_names(library: str, signatures: Sequence[CSignature]) -> None:
     """Refuses a library in which two things would share a name."""
     shared = shared_names()
     # The runtime's own are macros, too.
     own = [*(f"{library}_{name}" for name in (*_OWN, *shared)), *shared]
-    in_c: _Holders = dict.fromkeys(own, ("function", None))
+    in_c = dict.fromkeys(own, "the library's own")
     # There, `new` becomes `new_`, and an enum loses underscores at its end.
-    in_cpp: _Holders = dict.fromkeys(_OWN_CPP, ("function", None))
+    in_cpp = dict.fromkeys(_OWN_CPP, "the library's own")
 
     def take(
-        holders: _Holders, name: str, kind: str, of: CSignature, param: ChoiceParam | None = None
+        holders: dict[str, str],
+        name: str,
+        kind: str,
+        signature: CSignature,
+        param: ChoiceParam | None = None,
     ) -> None:
         if name in holders:
             language = " in C++" if holders is in_cpp else ""
-            raise _clash(name + language, kind, of, holders[name], param)
-        holders[name] = kind, of.op
+            raise _clash(
+                f"{kind} would be called {name}{language}", holders[name], signature, param
+            )
+        holders[name] = _whose(kind, signature)
 
     for signature in signatures:
         for ending in signature.endings:
-            take(in_c, signature.function + ending, "function", signature)
-            take(in_cpp, signature.cpp_function + ending, "function", signature)
-    every = enums(signatures)
-    for signature, param in every:
-        take(in_c, signature.enum(param), "enum", signature, param)
+            take(in_c, signature.function + ending, "a function", signature)
+            take(in_cpp, signature.cpp_function + ending, "a function", signature)
+    of_python = {}
+    for signature, param in enums(signatures):
+        take(in_c, signature.enum(param), "an enum", signature, param)
         for label in param.labels:
-            take(in_c, signature.member(param, label), "enum value", signature, param)
-        take(in_cpp, signature.cpp_enum(param), "enum", signature, param)
-    of_python = {param.enum: (signature.op, param) for signature, param in every if param.enum}
+            take(in_c, signature.member(param, label), "an enum value", signature, param)
+        take(in_cpp, signature.cpp_enum(param), "an enum", signature, param)
+        of_python[param.enum] = signature, param
     for signature in signatures:
-        for param in signature.choices:
-            other, known = of_python.get(param.enum, (signature.op, param))
+        for param in filter(lambda param: param.enum, signature.choices):
+            other, known = of_python[param.enum]
             if known.labels[: len(param.labels)] != param.labels:
-                raise _clash(signature.enum(param), "enum", signature, ("enum", other), param)
+                what = f"another enum would be called {signature.enum(param)}"
+                raise _clash(what, _whose("an enum", other), signature, param)
 
 
-def _clash(
-    name: str,
-    kind: str,
-    signature: CSignature,
-    holder: tuple[str, Op | None],
-    param: ChoiceParam | None,
-) -> BadOption:
-    other_kind, other = holder
-    both = f"two {kind}s" if kind == other_kind else f"{kind} and {other_kind}"
-    found = "the library's own"
-    if other is not None:
-        found = f"{other_kind} of {other.torch_name or other.name} ({other.location})"
+def _whose(kind: str, signature: CSignature) -> str:
+    return f"{kind} of {signature.op.torch_name or signature.op.name} ({signature.op.location})"
+
+
+def _clash(what: str, holder: str, signature: CSignature, param: ChoiceParam | None) -> BadOption:
     fix, more = "rename the operator, or give the library another name", {}
     if param is not None:
         fix = f"rename the Enum {param.enum}" if param.enum else "rename the parameter"
         more = {"parameter": param.name}
-    return signature.error(f"{both} would be called {name}", found=found, fix=fix, **more)
+    return signature.error(what, found=holder, fix=fix, **more)

@@ -7,7 +7,8 @@ import string
 from collections.abc import Sequence
 from importlib import resources
 
-# Of C99 to C23 and C++17.
+# What would not compile as the name of a parameter or a field, or would hide what is used: words of
+# C99 to C23 and C++17.
 _WORDS = frozenset(
     [
         "alignas", "alignof", "asm", "auto", "bool", "case", "catch", "char", "char8_t", "char16_t",
@@ -64,7 +65,7 @@ def kept(name: str, taken: frozenset[str] = frozenset()) -> str:
     plain = part(name)
     if plain[0].isdigit():
         plain = f"_{plain}"
-    if is_reserved(plain):
+    if plain in _WORDS or _RESERVED.fullmatch(plain):
         plain += "_"
     while plain in taken:
         plain += "_"
@@ -92,6 +93,17 @@ def packed(items: Sequence[str], closing: str, width: int) -> list[str]:
         else:
             lines.append(piece)
     return lines
+
+
+def aligned(opening: str, items: Sequence[str], closing: str, width: int) -> list[str]:
+    """Lines of `opening` and the items behind it, one below the other."""
+    first, *rest = packed(items, closing, width - len(opening))
+    return [opening + first, *(" " * len(opening) + line for line in rest)]
+
+
+def function(head: str, body: Sequence[str]) -> str:
+    """A function in C or C++ from its head and the lines of its body."""
+    return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
 
 def macro(*parts: str) -> str:
@@ -128,39 +140,6 @@ def comment(text: str) -> str:
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     # Where a long comment is wrapped, this trigraph would join two lines.
     return shown.replace("??/", "?? /").replace("*/", "* /").replace("/*", "/ *")
-
-
-def is_reserved(name: str) -> bool:
-    """Whether a parameter or a field of that name would not compile, or hide what is used."""
-    return name in _WORDS or _RESERVED.fullmatch(name) is not None
-
-
-# Functions and types of C, POSIX and Linux that C++'s headers declare or that programs include with
-# ours, as far as somebody may call a library so. A parameter may hide them, a namespace cannot.
-_NAMES = frozenset(
-    """
-    FILE DIR main abort abs accept access alarm basename bind bsearch calloc cbrt ceil clock
-    clone close connect copysign cos cosh creat ctime daemon div dup encrypt err error exit exp
-    exp2 expm1 fabs finite flock floor fma fmax fmin fmod fork free frexp gamma getline glob
-    grantpt group hypot ilogb index insque ioctl isinf isnan kill labs ldexp lgamma link listen
-    log log10 log1p log2 logb lrint lround lseek malloc memchr memcmp memcpy memmove memset mmap
-    modf mount nan nearbyint nextafter nice open passwd pause perror pipe poll popen pow pread
-    printf putenv puts qsort raise rand random read realloc recv regex remainder remove remquo
-    rename rewind rindex rint round scalbn scanf select send setenv setlocale shutdown sigaction
-    signal significand sigval sin sincos sinh sleep socket splice sprintf sqrt srand stat strlen
-    swab symlink sync syscall sysconf sysinfo system tan tanh tee tgamma time times timespec
-    timeval timex timezone tm tmpfile tolower toupper trunc truncate uint ulong umask umount
-    uname ungetc unlink ushort usleep utime utimes valloc vfork wait warn write y0 y1 yn j0 j1
-    jn
-    """.split()  # noqa: SIM905  # one a line would fill a page
-)
-# POSIX keeps these for itself: all types, and the functions of threads and schedulers.
-_GLOBAL = re.compile(r"\w+_t|(pthread|sched|clock|timer|sem|posix)_\w+")
-
-
-def is_global(name: str) -> bool:
-    """Whether C++ knows something of that name outside of every namespace."""
-    return name in _NAMES or _GLOBAL.fullmatch(name) is not None
 
 
 # What is the same in every library.
