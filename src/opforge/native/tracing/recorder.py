@@ -333,9 +333,6 @@ class Recorder:
                 "every call, or make it a parameter"
             )
 
-    def locate(self) -> str:
-        return locate()
-
     def value(self, number: Any) -> Any:
         """The value of a number on this path, without a guard."""
         return self.symbols.value(term_of(number)) if is_symbolic(number) else number

@@ -48,7 +48,6 @@ class Trace(Protocol):
     def value(self, number: Any) -> Any: ...
     def choose(self, tuner: Any, arguments: dict[str, Any], /) -> Choice: ...
     def note(self, offence: str) -> None: ...
-    def locate(self) -> str: ...
 
 
 def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,7 +143,7 @@ class Call:
         self.trace = trace
         self.changed = args[0] if tracing.writes(func) else None
         name = tracing.defining_name(func)
-        self.made = TorchCall(name, tracing.name_in_body(func), trace.locate())
+        self.made = TorchCall(name, tracing.name_in_body(func), trace.symbols.locate())
         # Whether fakes choose other strides for the result than a GPU does.
         self.has_own_layout = False
 

@@ -28,8 +28,6 @@ def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, bet
     if a.dtype not in _FLOATS:
         dtype = str(a.dtype).removeprefix("torch.")
         raise Inexpressible(f"products are of fp16, bf16 and fp32, not {ALIASES.get(dtype, dtype)}")
-    if b.dtype is not a.dtype:
-        raise RuntimeError(f"{a.dtype} cannot be multiplied with {b.dtype}")
     if len(a.sizes) == 3 and a.sizes[0] != b.sizes[0]:
         raise RuntimeError(f"{a.sizes[0]} matrices cannot be multiplied with {b.sizes[0]} others")
     if a.sizes[-1] != b.sizes[-2]:

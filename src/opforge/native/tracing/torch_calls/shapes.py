@@ -23,10 +23,6 @@ _ATEN = torch.ops.aten
 def _cat(call: Call, tensors: Sequence[Traced], dim: int = 0) -> Any:
     # torch leaves such tensors out, whatever the others' rank is.
     tensors = [t for t in tensors if not (len(t.sizes) == 1 and same(t.sizes[0], 0))] or tensors[:1]
-    for at, tensor in enumerate(tensors):
-        if not tensor.sizes:
-            what = f"zero-dimensional tensor (at position {at}) cannot be concatenated"
-            raise RuntimeError(what)
     dtype = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     dim %= len(tensors[0].sizes)
     sizes = list(tensors[0].sizes)
@@ -80,8 +76,6 @@ def _roll(call: Call, x: Traced, shifts: Any, dims: Any = ()) -> Any:
             x = call.copy(call.trace.allocate(x.sizes, x.dtype), x)
         flat = _roll(call, views.view(x, [math.prod(x.sizes)]), shifts, [0])
         return views.view(flat, list(x.sizes))
-    if not x.sizes:
-        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     for shift, dim in zip(shifts, dims, strict=True):
         x = _rolled(call, x, shift, dim % len(x.sizes))
     return x
