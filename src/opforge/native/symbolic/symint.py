@@ -33,16 +33,12 @@ class NotConstant(Exception):
         self.term, self.location, self.bucket = term, location, bucket
         # Of its variables, on the path that was taken.
         self.ranges = ranges
-        # What to write instead, where that would do; and what else is in the way of a library.
+        # What to write instead, where that would do.
         self.instead = ""
         # What it would be a constant of, where that is not what Python or a constexpr wants.
         self.purpose = ""
+        # What else was in the way of a library, up to here.
         self.also: list[str] = []
-
-    @property
-    def described(self) -> str:
-        name = f"next_power_of_2({self.term})" if self.bucket else f"{self.term}"
-        return f"{name}, used as a constant at {self.location}"
 
 
 class TooManyBranches(NotConstant):
@@ -54,10 +50,6 @@ class TooManyBranches(NotConstant):
         super().__init__(term, location, ranges)
         # Of the path that was taken.
         self.values = values
-
-    @property
-    def described(self) -> str:
-        return f"a loop over sizes without a bound at {self.location}"
 
 
 class Symbols:
@@ -85,8 +77,6 @@ class Symbols:
         self.locate = locate
         # From here on, using a symbol is an error.
         self.has_ended = False
-        # A list where a size that must be a constant does not end the trace: there is more to find.
-        self.excused: list[NotConstant] | None = None
 
     def integer(self, term: Term) -> Any:
         """A SymInt, or an int if the term is constant."""
@@ -145,8 +135,7 @@ class Symbols:
         found = self.value(term)
         if is_float(term):
             if self._count(term) > MANY:
-                self.refuse(self.not_constant(term))
-                return found
+                raise self.not_constant(term)
             # Two ways to compute a float may differ, so its variables are specialized instead.
             for variable in dict.fromkeys(variables(term)):
                 self.specialize(variable)
@@ -157,15 +146,9 @@ class Symbols:
         if isinstance(condition, int) or self._asked.get(condition) == 1:
             return found
         if high - low > MANY and self._count(term) > MANY:
-            self.refuse(self.not_constant(term))
-            return found
+            raise self.not_constant(term)
         self.ask(condition)
         return found
-
-    def refuse(self, error: NotConstant) -> None:
-        if self.excused is None:
-            raise error
-        self.excused.append(error)
 
     def not_constant(self, term: Term, *, bucket: bool = False) -> NotConstant:
         ranges = {v.name: self.algebra.range(v) for v in variables(term)}
@@ -194,8 +177,7 @@ class Symbols:
         found = int(self.value(term))
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
-            self.refuse(self.not_constant(term, bucket=True))
-            return power
+            raise self.not_constant(term, bucket=True)
         # One condition, so that its negation leads to the next bucket.
         above = self.algebra.compare("<", power // 2, term) if power else 1
         self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))

@@ -151,13 +151,6 @@ class Tracer:
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
-        try:
-            return self._without_caches(values)
-        except NotConstant as error:
-            error.also = self._despite(error, values)
-            raise
-
-    def _without_caches(self, values: Mapping[str, Number]) -> Walk:
         watch = Answered()
         walk = self._run(values)
         answered = watch.caches()
@@ -223,19 +216,6 @@ class Tracer:
                 other.end()
                 self._elsewhere |= dict.fromkeys(other.offences)
 
-    def _despite(self, error: NotConstant, values: Mapping[str, Number]) -> list[str]:
-        """What else is in the way of a library, where sizes that must be constants would be."""
-        walk = Walk([])
-        with contextlib.suppress(OpforgeError):
-            walk = self._trace(values, self._strided, strict=False)
-            self._see_other_ways(walk, values, self._strided)
-            walk.end()
-        return [
-            line
-            for line in dict.fromkeys([*walk.offences, *self._elsewhere])
-            if line != error.described
-        ]
-
     @runs_host_code
     def _trace(
         self,
@@ -246,7 +226,6 @@ class Tracer:
         strict: bool = True,
     ) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
-        symbols.excused = None if strict else []
         symbols.declared = {
             p.name: p.dtype for p in self.declared.params if isinstance(p, ScalarParam)
         }
@@ -272,9 +251,9 @@ class Tracer:
                 if not recorder.offences:
                     walk.steps = lowered(recorder.steps, walk.outputs, recorder.notes.append)
         except NotConstant as error:
-            if symbols.excused is None:
+            if strict:
+                error.also = recorder.offences
                 raise
-            symbols.excused.append(error)
         except Offence:
             pass
         except OpforgeError as error:
@@ -298,8 +277,7 @@ class Tracer:
                 said += f", of a tensor descriptor of {whose}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
-        excused = [error.described for error in symbols.excused or ()]
-        walk.offend(*recorder.offences, *excused)
+        walk.offend(*recorder.offences)
         walk.asked = frozenset(recorder.stand_ins.asked)
         walk.other_ways = recorder.other_ways()
         notes = dict.fromkeys([*owner.notes, *recorder.notes])

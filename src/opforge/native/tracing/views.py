@@ -203,9 +203,8 @@ class Views:
         least, most = term_of(size * (pieces - 1)), term_of(size * pieces)
         enough = algebra.compare("<=", term_of(length), most)
         if pieces > MANY:
-            self.symbols.refuse(self.symbols.not_constant(term_of(length)))
-        else:
-            self.symbols.ask(algebra.both(algebra.compare("<", least, term_of(length)), enough))
+            raise self.symbols.not_constant(term_of(length))
+        self.symbols.ask(algebra.both(algebra.compare("<", least, term_of(length)), enough))
         ends = [size * (i + 1) for i in range(pieces - 1)] + [length]
         return [self.slice(x, dim, size * i, end) for i, end in enumerate(ends)]
 
