@@ -25,7 +25,7 @@ from ..ir.abi import VENDOR, is_attribute
 from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.dtypes import ALIASES
-from ..ir.expr import Expr, Term, Var, text_of_all, variables
+from ..ir.expr import Expr, Number, Term, Var, text_of_all, variables
 from ..ir.interface import Param, ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..ir.places import Told, shortened, told
@@ -84,7 +84,7 @@ def build_case(
     with located(entry):
         found = {
             vendor: _build_case(
-                entry, declared, case, tuple(some), choose, caches=caches, on_path=on_path
+                Tracer(entry, declared, case, tuple(some), choose, caches=caches), on_path
             )
             for vendor, some in itertools.groupby(sorted(archs), lambda arch: arch.vendor)
         }
@@ -101,20 +101,10 @@ def located(entry: Entry) -> Iterator[None]:
         raise
 
 
-def _build_case(
-    entry: Entry,
-    declared: Declared,
-    case: Case,
-    archs: tuple[Arch, ...],
-    choose: Choose,
-    *,
-    caches: HostCaches | None,
-    on_path: Callable[[], None],
-) -> BuiltCase:
-    tracer = Tracer(entry, declared, case, archs, choose, caches=caches)
-    var_ranges = tracer.var_ranges
-    maker = _Maker(entry, declared, tracer, archs)
-
+def _build_case(tracer: Tracer, on_path: Callable[[], None]) -> BuiltCase:
+    maker = _Maker(tracer)
+    case, archs, params = tracer.case, tracer.archs, tracer.declared.params
+    described = describe(case, params)
     wasted = 0
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
@@ -128,27 +118,27 @@ def _build_case(
         on_path()
         return tuple(walk.guards), path
 
-    start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
+    var_ranges = tracer.var_ranges
+    given = [traced_gpu.is_one_of(archs)]
     try:
         with many_traces():
-            found = explore(trace, start, var_ranges, _UNSOLVED, [traced_gpu.is_one_of(archs)])
+            found = explore(trace, _start(tracer), var_ranges, _UNSOLVED, given)
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
         raise needs_bound(error, list(also)) from None
     except TooManyPaths:
-        _refuse_offences(describe(case, declared.params), "", list(maker.offences))
+        _refuse_offences(described, "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
         fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
         raise UnsupportedBody(what, fix=fix) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
-    described = describe(case, declared.params)
     if archs[0].is_amd:
         # NVIDIA's, which were traced first, may have been fine.
         described += f", on {', '.join(map(str, archs))}"
     under = _leading_to(maker.offences, paths, var_ranges) if maker.offences else ""
     _refuse_offences(described, under, list(maker.offences))
     _refuse_empty(described, paths, maker.raised)
-    _refuse_idle(declared, case, paths)
+    _refuse_idle(tracer.declared, case, paths)
     built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
@@ -156,6 +146,14 @@ def _build_case(
             why = Told(path.why, shortened(path).why)
             built.refused.setdefault(why, []).append(f"{described} where {conditions(path)}")
     return built
+
+
+def _start(tracer: Tracer) -> dict[str, Number]:
+    """The values of the first trace."""
+    return {
+        **first_values(tracer.case, tracer.var_ranges),
+        **traced_gpu.values(tracer.archs[0]),
+    }
 
 
 def for_all_vendors(found: Mapping[int, BuiltCase]) -> BuiltCase:
@@ -220,10 +218,9 @@ def first_walk(
 ) -> tuple[Tracer, Walk]:
     """One trace of a case, which has ended."""
     tracer = Tracer(entry, declared, case, archs, choose, caches=caches)
-    start = {**first_values(case, tracer.var_ranges), **traced_gpu.values(archs[0])}
     with located(entry):
         try:
-            walk = tracer.walk(start)
+            walk = tracer.walk(_start(tracer))
         except NotConstant as error:
             raise needs_bound(error, error.also) from None
     walk.end()
@@ -233,20 +230,15 @@ def first_walk(
 class _Maker:
     """Turns what traces did into program paths."""
 
-    def __init__(
-        self, entry: Entry, declared: Declared, tracer: Tracer, archs: tuple[Arch, ...]
-    ) -> None:
-        self.entry = entry
-        self.declared = declared
-        self.tracer = tracer
-        self.archs = archs
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer, self.entry, self.declared = tracer, tracer.entry, tracer.declared
         self.notes: list[str] = []
         # Every call on any path that a library cannot make, once each.
         self.offences: dict[str, None] = {}
         # The reasons of paths on which the body raises.
         self.raised: set[str] = set()
         self.requests: dict[str, Request] = {}
-        self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
+        self.scalars = {p.name: p.dtype for p in self.declared.params if isinstance(p, ScalarParam)}
 
     def path(self, walk: Walk) -> Path:
         if walk.refused:
@@ -343,7 +335,7 @@ class _Maker:
         launch, requests = specializer.launch(step, names)
         self.requests |= {r.key: r for r in requests}
         # Variants differ in types and alignment, not in what they write.
-        self._note(refuse_launch(self.entry, step, requests[0], self.archs[0]))
+        self._note(refuse_launch(self.entry, step, requests[0], self.tracer.archs[0]))
         return [*made, launch]
 
     def _note(self, text: str) -> None:
@@ -352,7 +344,7 @@ class _Maker:
 
     def collect(self, path: Path, into: Requests) -> None:
         """The kernels of a path, for the architectures that its guards allow."""
-        archs = tuple(a for a in self.archs if traced_gpu.allow(path.guards, a))
+        archs = tuple(a for a in self.tracer.archs if traced_gpu.allow(path.guards, a))
         for step in path.steps:
             if isinstance(step, Launch):
                 for variant in step.variants:
