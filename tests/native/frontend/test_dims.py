@@ -28,12 +28,12 @@ def raising(message):
 )
 def test_an_invalid_dims_text_is_refused_with_a_valid_one(text, message):
     with raising(message):
-        parse(text, "x")
+        parse(text)
 
 
 def test_ranks_that_are_a_set_are_sorted_and_no_rank_counts_twice():
-    assert read_ranks(("...",), {2, 1}, "x") == (1, 2)
-    assert read_ranks(("...",), (2, 1, 2), "x") == (2, 1)
+    assert read_ranks(("...",), {2, 1}) == (1, 2)
+    assert read_ranks(("...",), (2, 1, 2)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_ranks_that_are_a_set_are_sorted_and_no_rank_counts_twice():
 )
 def test_ranks_that_do_not_fit_the_dims_are_refused(text, ranks, message):
     with raising(message):
-        read_ranks(parse(text, "x"), ranks, "x")
+        read_ranks(parse(text), ranks)
 
 
 def lengths_of(**tensors):
     return shared_lengths(
-        (name, parse(text, name), read_ranks(parse(text, name), ranks, name))
+        (name, parse(text), read_ranks(parse(text), ranks))
         for name, (text, ranks) in tensors.items()
     )
 

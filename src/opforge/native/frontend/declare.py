@@ -39,6 +39,7 @@ from .declaration import (
     located,
 )
 from .dims import (
+    about,
     did_you_mean,
     is_loose,
     name_of,
@@ -223,7 +224,7 @@ class _Reader:
             if node is not None:
                 self._assign(node, value)
             elif is_variable(name) and not isinstance(value, SPECS):
-                self.variables[name] = read_dtypes(value, None)[1]
+                self.variables[name] = read_dtypes(value)[1]
             else:
                 raise self._unknown(name, [lowered_name(n.path) for n in self.nodes.values()])
 
@@ -278,14 +279,15 @@ class _Reader:
             self.read(item.node, _part(node, item.name, default, item.default))
 
     def _read_leaf(self, leaf: Leaf, default: Any) -> None:
-        if leaf.name in self.given:
-            self.leaves[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
-        elif default is MISSING:
-            if leaf.is_tensor and leaf.container:
+        with about(leaf.path):
+            if leaf.name in self.given:
+                self.leaves[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
+            elif default is not MISSING:
+                self.leaves[leaf.name] = choices([as_seen(leaf, default)])
+            elif leaf.is_tensor and leaf.container:
                 raise no_list(leaf)
-            self.missing.append(leaf)
-        else:
-            self.leaves[leaf.name] = choices([as_seen(leaf, default)])
+            else:
+                self.missing.append(leaf)
 
     def refuse_missing(self) -> None:
         if not self.missing:
@@ -379,10 +381,11 @@ def read_returns(
         has = counted(len(leaves), "output")
         what = f"returns= describes {len(listed)}, and the op has {has}"
         raise WrongArgument(what, found=repr(given), fix=fix)
-    return tuple(
-        None if spec is None else _output(leaf, spec, variables, shared)
-        for leaf, spec in zip(leaves, listed, strict=True)
-    )
+    outputs = []
+    for leaf, spec in zip(leaves, listed, strict=True):
+        with about(leaf.path):
+            outputs.append(None if spec is None else _output(leaf, spec, variables, shared))
+    return tuple(outputs)
 
 
 def _output(
@@ -391,7 +394,7 @@ def _output(
     if not isinstance(spec, TensorSpec):
         raise _bad_spec(leaf, spec, "an output is declared with native.tensor", _EXAMPLE)
     # First what an output cannot have: `fit` would advise it as for a parameter.
-    for part in filter(is_loose, parse(spec.dims, leaf.path)):
+    for part in filter(is_loose, parse(spec.dims)):
         what = fix = ""
         if part == "...":
             what = 'an output cannot have "...", which is one parameter\'s own'
@@ -401,7 +404,7 @@ def _output(
             what = f"no parameter has {part}"
             fix = "use the *s of a parameter, or name the sizes"
         if what:
-            raise BadDeclaration(what, parameter=leaf.path, found=repr(spec), fix=fix)
+            raise BadDeclaration(what, found=repr(spec), fix=fix)
     decided = spec.ranks is not None or spec.broadcast
     declared = None if decided else fit(leaf, spec, variables)
     if not isinstance(declared, Tensors) or (declared.dtypes[1:] and not declared.variable):
@@ -467,7 +470,7 @@ def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Lea
 
 
 def _bad_spec(leaf: Leaf, given: Any, what: str, fix: str | None = None) -> WrongArgument:
-    return WrongArgument(what, parameter=leaf.path, found=repr(given), fix=fix or example(leaf))
+    return WrongArgument(what, found=repr(given), fix=fix or example(leaf))
 
 
 def _tensors(
@@ -489,12 +492,11 @@ def _tensors(
     if spec.layout not in {"contiguous", "strided"}:
         raise WrongArgument(
             f"layout {spec.layout!r} is unknown",
-            parameter=leaf.path,
             fix="layout='contiguous' (compact, the default) or layout='strided' (any strides)",
         )
-    parts = parse(spec.dims, leaf.path)
-    variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
-    ranks = read_ranks(parts, spec.ranks, leaf.path)
+    parts = parse(spec.dims)
+    variable, dtypes = read_dtypes(spec.dtype, variables)
+    ranks = read_ranks(parts, spec.ranks)
     strided = spec.layout == "strided"
     if spec.broadcast and not (strided and len(parts) == 1 and shared_name(parts)):
         what = 'only a strided tensor with dims "*s" can be broadcast'
@@ -506,7 +508,6 @@ def _tensors(
 def no_list(leaf: Leaf, found: str | None = None) -> BadSignature:
     return BadSignature(
         f"a {leaf.container} of tensors has no place in a C function",
-        parameter=leaf.path,
         found=found,
         fix="list the tensors one by one in the op's signature, or in a dataclass or a tuple of "
         "fixed length; a parameter with a default can be left out and is fixed at the default",
@@ -514,22 +515,21 @@ def no_list(leaf: Leaf, found: str | None = None) -> BadSignature:
 
 
 def read_dtypes(
-    given: Any, parameter: str | None, variables: Mapping[str, tuple[str, ...]] | None = None
+    given: Any, variables: Mapping[str, tuple[str, ...]] | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """`"T"` -> ("T", its types), `("fp16", "float32")` -> ("", ("fp16", "fp32"))."""
     if isinstance(given, str) and is_variable(given):
         if variables is None or given not in variables:
             raise BadDeclaration(
                 f"type variable {given!r} has no types",
-                parameter=parameter,
                 fix=f'give declare {given}=("fp16", "bf16") beside the parameters; a letter that '
                 "names a parameter of the op cannot be a type variable",
             )
         return given, variables[given]
     listed = given if isinstance(given, (list, tuple)) else (given,)
     if not listed or None in listed:
-        raise BadDeclaration("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
-    return "", tuple(dict.fromkeys(_dtype(g, parameter) for g in listed))
+        raise BadDeclaration("no dtype is given", fix=_DTYPE_FIX)
+    return "", tuple(dict.fromkeys(_dtype(g) for g in listed))
 
 
 def is_variable(name: str) -> bool:
@@ -541,7 +541,7 @@ _THE_DTYPES = f"the dtypes are {', '.join(name for name in DTYPES if name != 'i1
 _DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THE_DTYPES}"
 
 
-def _dtype(given: Any, parameter: str | None) -> str:
+def _dtype(given: Any) -> str:
     known = named(given) if isinstance(given, str) else None
     # torch also has aliases, such as "half" and "double".
     torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
@@ -551,7 +551,6 @@ def _dtype(given: Any, parameter: str | None) -> str:
         if known is None:
             raise BadDeclaration(
                 f"{name!r} is a torch dtype that Triton cannot store",
-                parameter=parameter,
                 fix=_THE_DTYPES
                 + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
             )
@@ -559,20 +558,20 @@ def _dtype(given: Any, parameter: str | None) -> str:
         return known.name
     hint = did_you_mean(str(given), [*DTYPES, "bool"])
     what = f"{given!r} is not an element type"
-    raise BadDeclaration(what, parameter=parameter, fix=f"{hint}{_THE_DTYPES}")
+    raise BadDeclaration(what, fix=f"{hint}{_THE_DTYPES}")
 
 
 def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
     # A string, an enum or a dtype has no C scalar, and a bool is a choice of two.
     base = "" if leaf.container or leaf.codec is not None else leaf.base
-    if base == "bool" and (spec.type is None or _dtype(spec.type, leaf.path) == "i1"):
+    if base == "bool" and (spec.type is None or _dtype(spec.type) == "i1"):
         return choices([False, True], asked=True)
     allowed = _base(leaf).scalars
     if not base or not allowed:
         raise _bad_spec(leaf, spec, f"a scalar is declared for a parameter of type {word(leaf)}")
     if spec.type is None:
         return Scalars("i64" if allowed == _INTS else "fp32")
-    dtype = _dtype(spec.type, leaf.path)
+    dtype = _dtype(spec.type)
     if dtype not in allowed:
         what = f"type {dtype} is declared for a parameter of type {word(leaf)}"
         if dtype.startswith("fp8"):
@@ -585,7 +584,7 @@ def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
     if leaf.is_tensor:
         raise _bad_spec(leaf, spec, "native.choice is not for tensors")
     if not spec.values:
-        raise WrongArgument("native.choice has no values", parameter=leaf.path, fix=example(leaf))
+        raise WrongArgument("native.choice has no values", fix=example(leaf))
     return choices([check_value(leaf, v) for v in spec.values], asked=True)
 
 
@@ -615,15 +614,13 @@ def as_seen(leaf: Leaf, default: Any) -> Any:
 
 def _check_one(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, SPECS):
-        raise WrongArgument(
-            "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
-        )
+        raise WrongArgument("found a spec where a value is expected", found=repr(value))
     text = value.value if isinstance(value, Enum) else value
     # C ends a text at NUL, and would take another text for it; a lone surrogate is in no UTF-8.
     if isinstance(text, str) and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
         what = "a text with a NUL character or a lone surrogate cannot be a value in C"
         fix = "leave the value out, or give it another text in the op"
-        raise WrongArgument(what, parameter=leaf.path, found=repr(value), fix=fix)
+        raise WrongArgument(what, found=repr(value), fix=fix)
     if leaf.codec is not None:
         return _check_member(leaf, value)
     kinds = _base(leaf).types
@@ -648,7 +645,6 @@ def _check_member(leaf: Leaf, value: Any) -> Any:
             return known
     raise BadOption(
         f"{spell(value)} is not one of the parameter's values",
-        parameter=leaf.path,
         fix=f"one of {', '.join(map(spell, codec.values))}",
     )
 
@@ -658,10 +654,7 @@ def _wrong_value(leaf: Leaf, value: Any) -> WrongArgument:
     if value is None:
         fix = f"annotate it as {word(leaf)} | None in the op, or {fix}"
     return WrongArgument(
-        f"{value!r} is not a {word(leaf)}",
-        parameter=leaf.path,
-        found=f"a value of type {type(value).__name__}",
-        fix=fix,
+        f"{value!r} is not a {word(leaf)}", found=f"a value of type {type(value).__name__}", fix=fix
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...errors import BadDeclaration
+from ...errors import BadDeclaration, OpforgeError
 from ..ir.abi import MAX_RANK
 from ..ir.cases import Bound
 from ..ir.expr import Term, Var
@@ -20,33 +21,41 @@ Part = int | str
 _LARGEST = 2**63 - 1
 
 
-def parse(text: Any, parameter: str) -> tuple[Part, ...]:
+@contextlib.contextmanager
+def about(parameter: str) -> Iterator[None]:
+    """Errors name the parameter that they are about."""
+    try:
+        yield
+    except OpforgeError as error:
+        error.parameter = error.parameter or parameter
+        error.locate(None, None)
+        raise
+
+
+def parse(text: Any) -> tuple[Part, ...]:
     """`"... hidden 4"` -> ("...", "hidden", 4); an empty string is a tensor of rank 0."""
     if not isinstance(text, str):
         raise BadDeclaration(
             "dims is a string with one word per dimension",
-            parameter=parameter,
             found=repr(text),
             fix='native.tensor("rows hidden", dtype=...)',
         )
-    parts = tuple(_part(word, text, parameter) for word in text.split())
+    parts = tuple(_part(word, text) for word in text.split())
     loose = list(filter(is_loose, parts))
     if len(loose) > 1:
         raise BadDeclaration(
             f"{loose[0]} and {loose[1]} in one tensor: where one ends is ambiguous",
-            parameter=parameter,
             found=repr(text),
             fix="keep one of them, and name the other dimensions one by one",
         )
     return parts
 
 
-def _part(word: str, text: str, parameter: str) -> Part:
+def _part(word: str, text: str) -> Part:
     if re.fullmatch("[0-9]+", word):
         if int(word) > _LARGEST:
             raise BadDeclaration(
                 f"size {word} is beyond 2**63 - 1, the largest size that C callers can pass",
-                parameter=parameter,
                 found=f"dims {text!r}",
                 fix="use a smaller size, or a name for any size",
             )
@@ -59,9 +68,7 @@ def _part(word: str, text: str, parameter: str) -> Part:
         fix = f'separate dimensions with spaces, not commas: "{spaced}"'
     elif word.startswith("...") or word.endswith("..."):
         fix = f'put spaces around "...": "{" ".join(text.replace("...", " ... ").split())}"'
-    raise BadDeclaration(
-        f"{word!r} is not a dimension", parameter=parameter, found=f"dims {text!r}", fix=fix
-    )
+    raise BadDeclaration(f"{word!r} is not a dimension", found=f"dims {text!r}", fix=fix)
 
 
 def is_loose(part: Part) -> bool:
@@ -79,26 +86,24 @@ def shared_name(parts: Iterable[Part]) -> str:
     return next((name_of(part) for part in parts if is_loose(part)), "")
 
 
-def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, ...]:
+def read_ranks(parts: Sequence[Part], ranks: Any) -> tuple[int, ...]:
     """The ranks that a tensor may have; empty for a `*s` whose length another parameter sets."""
     text = " ".join(map(str, parts))
     if not any(map(is_loose, parts)):
         if ranks is not None:
             raise BadDeclaration(
                 f'ranks are for "...": "{text}" has {len(parts)} dimensions already',
-                parameter=parameter,
                 found=f"ranks={ranks!r}",
                 fix='remove ranks, or write "..." for the dimensions that vary',
             )
         if len(parts) > MAX_RANK:
-            raise _too_high(len(parts), parameter)
+            raise _too_high(len(parts))
         return (len(parts),)
     if ranks is None:
         if shared_name(parts):
             return ()
         raise BadDeclaration(
             '"..." without ranks: how many dimensions may there be?',
-            parameter=parameter,
             found=f"dims {text!r}",
             fix=f'native.tensor("{text}", ..., ranks=(1, 2, 3))',
         )
@@ -106,29 +111,24 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
     whole = isinstance(listed, (list, tuple, range, set, frozenset)) and listed
     if not whole or not all(isinstance(r, int) and not isinstance(r, bool) for r in listed):
         raise BadDeclaration(
-            "ranks are whole numbers",
-            parameter=parameter,
-            found=f"ranks={ranks!r}",
-            fix="ranks=(1, 2, 3)",
+            "ranks are whole numbers", found=f"ranks={ranks!r}", fix="ranks=(1, 2, 3)"
         )
     for rank in listed:
         if rank < len(parts) - 1:
             raise BadDeclaration(
                 f'rank {rank} is too low: "{text}" names {len(parts) - 1} dimensions beside '
                 f"{next(filter(is_loose, parts))}",
-                parameter=parameter,
                 found=f"ranks={ranks!r}",
                 fix="ranks count all dimensions of the tensor",
             )
         if rank > MAX_RANK:
-            raise _too_high(rank, parameter)
+            raise _too_high(rank)
     return tuple(dict.fromkeys(sorted(listed) if isinstance(listed, (set, frozenset)) else listed))
 
 
-def _too_high(rank: int, parameter: str) -> BadDeclaration:
+def _too_high(rank: int) -> BadDeclaration:
     return BadDeclaration(
         f"rank {rank} is above {MAX_RANK}, the highest that opforge builds",
-        parameter=parameter,
         fix="fold dimensions together before the call",
     )
 
@@ -154,15 +154,15 @@ def shared_lengths(
             )
     for parameter, parts, _ in listed:
         name = shared_name(parts)
-        if name not in known:
-            raise BadDeclaration(
-                f"no parameter with *{name} has ranks: how many dimensions may there be?",
-                parameter=parameter,
-                fix=f'native.tensor("{" ".join(map(str, parts))}", ..., ranks=(1, 2, 3))',
-            )
-        highest = max(known[name][0]) + len(parts) - 1
-        if highest > MAX_RANK:
-            raise _too_high(highest, parameter)
+        with about(parameter):
+            if name not in known:
+                raise BadDeclaration(
+                    f"no parameter with *{name} has ranks: how many dimensions may there be?",
+                    fix=f'native.tensor("{" ".join(map(str, parts))}", ..., ranks=(1, 2, 3))',
+                )
+            highest = max(known[name][0]) + len(parts) - 1
+            if highest > MAX_RANK:
+                raise _too_high(highest)
     return {name: lengths for name, (lengths, _) in known.items()}
 
 
