@@ -67,19 +67,9 @@ class Tool:
 class MachineFacts:
     """The facts, gathered once, so that tests can judge any machine."""
 
-    python: str
-    torch: Tool
-    triton: Tool
-    numpy: Tool
-    c_compiler: Tool
-    cxx_compiler: Tool
-    headers: Tool
-    ptxas: Tool
-    gpu: Tool
-    gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
-    interpret: str | None
-    cmake: Tool
-    optional: Mapping[str, Tool]  # by the names of their distributions
+    tools: Mapping[str, Tool]
+    gpu_unused: bool = False  # a GPU driver is installed, but this build of torch is CPU-only
+    interpret: str | None = None
     libstdcxx: str = ""  # what to preload, where C++ libraries would bring their own
     # (feature, private API of torch or Triton, why it is not what the feature needs)
     gaps: tuple[tuple[str, str, str], ...] = ()
@@ -95,22 +85,24 @@ def examine(*, thorough: bool = False) -> list[Finding]:
 
 def look(*, thorough: bool = False) -> MachineFacts:
     torch, triton = _package("torch"), _package("triton")
+    tools = {
+        "torch": torch,
+        "Triton": triton,
+        "NumPy": _package("numpy"),
+        "C compiler": _compiler(environment.CC, ("cc", "gcc", "clang")),
+        "C++ compiler": _compiler(environment.CXX, CXX_COMPILERS),
+        "Python headers": _headers(),
+        "ptxas": _ptxas(triton),
+        "GPU": _gpu() if torch.present else Tool(present=False, detail="only torch can tell"),
+        "CMake": _cmake(),
+        **{name: _installed(distribution) for name, distribution, *_ in _OPTIONAL},
+    }
     return MachineFacts(
-        python=platform.python_version(),
-        torch=torch,
-        triton=triton,
-        numpy=_package("numpy"),
-        c_compiler=_compiler(environment.CC, ("cc", "gcc", "clang")),
-        cxx_compiler=_compiler(environment.CXX, CXX_COMPILERS),
-        headers=_headers(),
-        ptxas=_ptxas(triton),
-        gpu=_gpu() if torch.present else Tool(present=False, detail="only torch can tell"),
+        tools,
         gpu_unused=torch.present
         and _torch_is_for_cpus()
         and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
-        cmake=_cmake(),
-        optional={distribution: _installed(distribution) for _, distribution, *_ in _OPTIONAL},
         libstdcxx=to_preload(),
         gaps=_gaps() if thorough and torch.present and triton.present else (),
     )
@@ -138,14 +130,15 @@ _OPTIONAL = (
 
 
 def judge(machine: MachineFacts) -> list[Finding]:
+    tools = machine.tools
     findings = [
-        Finding("Python", "ok", machine.python),
-        _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH, TESTED),
-        _recent("Triton", machine.triton, OLDEST_TRITON, INSTALL_TRITON, TESTED.values()),
-        _found("C compiler", machine.c_compiler, INSTALL_COMPILER),
-        _found("C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
-        _found("Python headers", machine.headers, INSTALL_HEADERS),
-        _found("GPU", machine.gpu, _gpu_fix(machine)),
+        Finding("Python", "ok", platform.python_version()),
+        _recent("torch", tools["torch"], OLDEST_TORCH, INSTALL_TORCH, TESTED),
+        _recent("Triton", tools["Triton"], OLDEST_TRITON, INSTALL_TRITON, TESTED.values()),
+        *(
+            _found(name, tools[name], _fix(machine, name))
+            for name in ("C compiler", "C++ compiler", "Python headers", "GPU")
+        ),
         _interpret_variable(machine),
         _feature(machine, "eager", "operators run on any tensor their body can handle", "torch"),
         _feature(machine, "autograd", "operators with a backward are differentiable", "torch"),
@@ -164,11 +157,11 @@ def judge(machine: MachineFacts) -> list[Finding]:
             machine,
             "native build tools",
             "a C compiler, and the ptxas in Triton's wheel",
-            *("torch", "Triton", "ptxas", "a C compiler"),
+            *("torch", "Triton", "ptxas", "C compiler"),
         ),
-        *(_optional(n, machine.optional[d], *rest) for n, d, *rest in _OPTIONAL),
+        *(_optional(name, tools[name], *rest) for name, _, *rest in _OPTIONAL),
         _optional(
-            "CMake", machine.cmake, "find_package(opforge)", "pip install cmake", OLDEST_CMAKE
+            "CMake", tools["CMake"], "find_package(opforge)", "pip install cmake", OLDEST_CMAKE
         ),
     ]
     unavailable = {
@@ -223,7 +216,7 @@ def _interpret_variable(machine: MachineFacts) -> Finding:
         return Finding(name, "ok", "not set: kernels are compiled for the GPU")
     if not interpreting(machine):
         return Finding(name, "ok", f"{machine.interpret!r} is off: kernels are compiled")
-    if machine.gpu.present:
+    if machine.tools["GPU"].present:
         detail = "kernels run in the interpreter although there is a GPU"
         return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
     return Finding(name, "ok", "kernels run in the interpreter, on the CPU")
@@ -231,11 +224,11 @@ def _interpret_variable(machine: MachineFacts) -> Finding:
 
 def _inductor(machine: MachineFacts) -> Finding:
     name = "torch.compile"
-    if not machine.torch.present:
+    if not machine.tools["torch"].present:
         return _feature(machine, name, "", "torch")
-    needs = ["a C++ compiler", "Python headers"]
-    if machine.gpu.present:
-        needs += ["Triton", "a C compiler"]
+    needs = ["C++ compiler", "Python headers"]
+    if machine.tools["GPU"].present:
+        needs += ["Triton", "C compiler"]
     lacking, fix = _lacking(machine, *needs)
     if lacking:
         detail = f"Inductor lacks {lacking}; backend='aot_eager' works"
@@ -258,8 +251,8 @@ def _packages(machine: MachineFacts) -> Finding:
 def _kernels_on_gpu(machine: MachineFacts) -> Finding:
     name = "Triton kernels on GPU"
     # Triton compiles a small launcher for each kernel signature, against Python.h.
-    needs = ("torch", "a GPU", "Triton", "a C compiler", "Python headers")
-    found = _feature(machine, name, machine.gpu.detail, *needs)
+    needs = ("torch", "GPU", "Triton", "C compiler", "Python headers")
+    found = _feature(machine, name, machine.tools["GPU"].detail, *needs)
     if found.status == "ok" and interpreting(machine):
         detail = "TRITON_INTERPRET sends kernels to the interpreter"
         return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
@@ -274,25 +267,28 @@ def _found(name: str, tool: Tool, fix: str) -> Finding:
 
 def _lacking(machine: MachineFacts, *needs: str) -> tuple[str, str]:
     """What is missing, and the commands that install it, each once."""
-    known = {
-        "torch": (machine.torch, INSTALL_TORCH),
-        "a GPU": (machine.gpu, _gpu_fix(machine)),
-        "Triton": (machine.triton, INSTALL_TRITON),
-        "ptxas": (machine.ptxas, INSTALL_TRITON),
-        "NumPy": (machine.numpy, "pip install numpy"),
-        "a C compiler": (machine.c_compiler, INSTALL_COMPILER),
-        "a C++ compiler": (machine.cxx_compiler, INSTALL_COMPILER),
-        "Python headers": (machine.headers, INSTALL_HEADERS),
-    }
-    absent = [name for name in needs if not known[name][0].present]
-    return " and ".join(absent), "; ".join(dict.fromkeys(known[name][1] for name in absent))
+    absent = [name for name in needs if not machine.tools[name].present]
+    named = (f"a {name}" if name.endswith(("compiler", "GPU")) else name for name in absent)
+    return " and ".join(named), "; ".join(dict.fromkeys(_fix(machine, name) for name in absent))
 
 
-def _gpu_fix(machine: MachineFacts) -> str:
-    if not machine.torch.present:
-        return INSTALL_TORCH
+_FIXES = {
+    "torch": INSTALL_TORCH,
+    "Triton": INSTALL_TRITON,
+    "ptxas": INSTALL_TRITON,
+    "NumPy": "pip install numpy",
+    "C compiler": INSTALL_COMPILER,
+    "C++ compiler": INSTALL_COMPILER,
+    "Python headers": INSTALL_HEADERS,
+}
+
+
+def _fix(machine: MachineFacts, name: str) -> str:
+    torch = machine.tools["torch"]
+    if name != "GPU" or not torch.present:
+        return _FIXES.get(name, INSTALL_TORCH)
     if machine.gpu_unused:
-        release = ".".join(map(str, _version(machine.torch.detail)))
+        release = ".".join(map(str, _version(torch.detail)))
         return f"pip install --force-reinstall 'torch=={release}.*'  (a build with CUDA)"
     return f"{INTERPRET}  (runs kernels on the CPU)"
 
