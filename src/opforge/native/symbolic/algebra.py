@@ -267,11 +267,11 @@ class Algebra:
             return term
         total = sum_of(term)
         if len(total) != 1:
-            return self._max(term, 1)
+            return self.min_max("max", term, 1)
         ((product, found),) = total.items()
         told: Term = found
         for size in product:
-            told = self.mul(told, self._max(size, 1))
+            told = self.mul(told, self.min_max("max", size, 1))
         return told
 
     def both(self, *conditions: Term) -> Term:
@@ -281,24 +281,17 @@ class Algebra:
         return _joined("or", conditions, decides=1)
 
     def min_max(self, op: str, a: Term, b: Term) -> Term:
-        """`min` or `max`."""
-        return self._min(a, b) if op == "min" else self._max(a, b)
-
-    @_kept
-    def _min(self, a: Term, b: Term) -> Term:
-        if not (is_float(a) or is_float(b)):
+        """`min` or `max`, folded to one of the two if the ranges decide it."""
+        if is_float(a) or is_float(b):
+            return make(op, *sorted((a, b), key=key))
+        known, asked = self._known.found, (op, a, b)
+        if asked not in known:
             low, high = self._difference(a, b)
             if high <= 0 or low >= 0:
-                return a if high <= 0 else b
-        return make("min", *sorted((a, b), key=key))
-
-    @_kept
-    def _max(self, a: Term, b: Term) -> Term:
-        if not (is_float(a) or is_float(b)):
-            low, high = self._difference(a, b)
-            if high <= 0 or low >= 0:
-                return b if high <= 0 else a
-        return make("max", *sorted((a, b), key=key))
+                known[asked] = a if (high <= 0) == (op == "min") else b
+            else:
+                known[asked] = make(op, *sorted((a, b), key=key))
+        return known[asked]
 
     def range(self, term: Term) -> Range:
         """Bounds of a term; they need not be tight."""

@@ -357,22 +357,19 @@ class Node:
 
     __repr__ = _graph_repr = __str__
 
-    def guard_int(self, _file: Any, _line: Any) -> int:
+    # Torch gives these its own file and line.
+
+    def guard_int(self, *_: Any) -> int:
         return int(self.symbols.specialize(self.term))
 
-    def int_(self) -> int:
-        return int(self.symbols.specialize(self.term))
-
-    def guard_float(self, _file: Any, _line: Any) -> float:
+    def guard_float(self, *_: Any) -> float:
         return float(self.symbols.specialize(self.term))
 
-    def guard_bool(self, _file: Any, _line: Any) -> bool:
+    def guard_bool(self, *_: Any) -> bool:
         return self.symbols.ask(self.term)
 
-    def bool_(self) -> bool:
-        return self.symbols.ask(self.term)
-
-    expect_true = guard_size_oblivious = guard_bool
+    int_ = guard_int
+    bool_ = expect_true = guard_size_oblivious = guard_bool
 
     def guard_or_false(self, _file: Any, _line: Any) -> bool:
         """Torch calls this where it can do without an answer: true only if it is certain."""
