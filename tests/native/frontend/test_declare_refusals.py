@@ -147,7 +147,7 @@ STRIDED = native.tensor("m n", "fp16", layout="strided", broadcast=True)
         ("sizes", native.scalar("i64"), "of type list[int]"),
         ("flag", native.scalar("i32"), "fix: flag=native.scalar('bool')"),
         ("n", native.scalar("fp32"), "type fp32 is declared for a parameter of type int"),
-        ("factor", native.scalar("fp8e5"), "fp8e5 exists only in memory"),
+        ("factor", native.scalar("fp8e5"), "type fp8e5 is declared for"),
         ("n", native.choice(), "native.choice has no values"),
         ("n", native.choice(1, "2"), "'2' is not a int"),
         ("n", True, "True is not a int"),

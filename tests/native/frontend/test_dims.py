@@ -22,7 +22,6 @@ def raising(message):
         ("m 2*k", "'2*k' is not a dimension"),
         ("... *s", "... and *s in one tensor"),
         (64, "dims is a string"),
-        ("m 9223372036854775808", "beyond 2**63 - 1"),
         *((f"m {word}", repr(word)) for word in ("-1", "**s", "1.5", "größe", "4m")),
     ],
 )

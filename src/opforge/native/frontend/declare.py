@@ -574,8 +574,6 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
     dtype = _dtype(spec.type)
     if dtype not in allowed:
         what = f"type {dtype} is declared for a parameter of type {word(leaf)}"
-        if dtype.startswith("fp8"):
-            what = f"{dtype} exists only in memory; C has no scalar of that type"
         raise _bad_spec(leaf, spec, what, f"native.scalar of {one_of(allowed)}")
     return Scalars(dtype)
 

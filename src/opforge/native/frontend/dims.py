@@ -18,8 +18,6 @@ from ..ir.wording import one_of
 # number that are the same wherever the name stands.
 Part = int | str
 
-_LARGEST = 2**63 - 1
-
 
 @contextlib.contextmanager
 def about(parameter: str) -> Iterator[None]:
@@ -53,12 +51,6 @@ def parse(text: Any) -> tuple[Part, ...]:
 
 def _part(word: str, text: str) -> Part:
     if re.fullmatch("[0-9]+", word):
-        if int(word) > _LARGEST:
-            raise BadDeclaration(
-                f"size {word} is beyond 2**63 - 1, the largest size that C callers can pass",
-                found=f"dims {text!r}",
-                fix="use a smaller size, or a name for any size",
-            )
         return int(word)
     if re.fullmatch(r"\.\.\.|\*?[A-Za-z_][A-Za-z_0-9]*", word):
         return word
@@ -218,7 +210,7 @@ def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
     whole = ends[:-1] if is_range and ends and ends[-1] is None else ends
     if not whole or not all(isinstance(v, int) and not isinstance(v, bool) for v in whole):
         raise _bad_bound(name, given, "it is not a bound")
-    if not all(-_LARGEST - 1 <= v <= _LARGEST for v in whole):
+    if not all(-(2**63) <= v < 2**63 for v in whole):
         raise _bad_bound(name, given, "sizes and integers have 64 bits; None means no upper end")
     if not negative and min(whole) < 0:
         raise _bad_bound(name, given, "a size is not negative")

@@ -69,9 +69,9 @@ def implementing(entry: Entry) -> tuple[Entry, ...]:
     listed = alternatives_of(entry)
     if listed is None:
         return (entry,)
-    parts = tuple(_current(entry, each, listed) for each in listed.entries)
     _refuse_left_out(entry, listed)
-    return parts
+    # Their current definitions: a module may have been reloaded.
+    return tuple(registry.get(e.handle if e.overload is None else e.name) for e in listed.entries)
 
 
 def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
@@ -138,20 +138,6 @@ def _refuse_left_out(entry: Entry, listed: Alternatives) -> None:
             op=entry.name,
             location=entry.location,
         )
-
-
-def _current(operator: Entry, entry: Entry, listed: Alternatives) -> Entry:
-    """The current definition; its module may have been reloaded."""
-    current = registry.find(entry.handle if entry.overload is None else entry.name)
-    if current is None:
-        raise BadDeclaration(
-            f"{entry.name} ({entry.location}), which implements it, is not an op any more",
-            found=f"native.implementations at {listed.location}",
-            fix="call native.implementations again with ops that still exist",
-            op=operator.name,
-            location=operator.location,
-        )
-    return current
 
 
 def _check_list(entry: Entry, listed: Alternatives) -> None:
