@@ -229,43 +229,45 @@ def _against_reference(subject: Subject, paths: list[str]) -> Row | None:
     seeds = cotangents([t for _, t in own])
     for (path, one), (_, other), seed in zip(own, theirs, seeds, strict=True):
         if one.requires_grad and other.requires_grad:
-            found = _by_inputs(one, call, paths, seed)
-            pairs.append((path, found, _by_inputs(other, other_call, paths, seed.to(other))))
+            found = _by_inputs([one], [seed], call, paths, retain_graph=True)
+            expected = _by_inputs([other], [seed.to(other)], other_call, paths, retain_graph=True)
+            pairs.append((path, found, expected))
         elif one.requires_grad:
             notes.append(f"not tried: {path}, which is not differentiable in the reference")
-    text = _unlike(paths, pairs, subject)
-    return failed(text, "correct backward=", *notes) if text else passed(_EQUAL, *notes)
+    for index, path in enumerate(paths):
+        largest = max((root_mean_square(expected[index]) for _, _, expected in pairs), default=0.0)
+        floor = _RESIDUE * largest if len(pairs) > 1 else 0.0
+        for output, found, expected in pairs:
+            named = f"gradient of {path}{through(output, len(pairs))}"
+            tolerance = subject.settings.tolerance
+            text = difference(found[index], expected[index], named, tolerance, MANY_STEPS, floor)
+            if text:
+                return failed(text, "correct backward=", *notes)
+    return passed("equal to the reference's", *notes)
 
 
-_EQUAL = "equal to the reference's"
 # Where terms of all outputs add up to zero for one of them, single precision leaves this much.
 _RESIDUE = 1e-6
 
 
-def _unlike(
-    paths: list[str], pairs: list[tuple[str, list[Tensor], list[Tensor]]], subject: Subject
-) -> str:
-    """How gradients differ from the reference's; empty if they do not."""
-    for index, path in enumerate(paths):
-        largest = max((root_mean_square(theirs[index]) for _, _, theirs in pairs), default=0.0)
-        floor = _RESIDUE * largest if len(pairs) > 1 else 0.0
-        for output, own, theirs in pairs:
-            named = f"gradient of {path}{through(output, len(pairs))}"
-            text = difference(
-                own[index], theirs[index], named, subject.settings.tolerance, MANY_STEPS, floor
-            )
-            if text:
-                return text
-    return ""
-
-
-def _by_inputs(output: Tensor, call: OpCall, paths: list[str], seed: Tensor) -> list[Tensor]:
+def _by_inputs(
+    outputs: list[Tensor],
+    seeds: list[Tensor],
+    call: OpCall,
+    paths: list[str],
+    *,
+    retain_graph: bool = False,
+) -> list[Tensor]:
     inputs = [t for p, t in call.tensors() if p in paths]
-    return [
-        *torch.autograd.grad(
-            output, inputs, seed, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-    ]
+    made = torch.autograd.grad(
+        outputs,
+        inputs,
+        seeds,
+        retain_graph=retain_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return [*made]
 
 
 def gradients(
@@ -276,13 +278,9 @@ def gradients(
 ) -> list[Tensor] | None:
     """By the inputs at `paths`; None if autograd records nothing between them and an output."""
     outputs = [t for _, t in tensors_in(invoke(call), "output") if t.requires_grad]
-    inputs = [t for p, t in call.tensors() if p in paths]
-    if not outputs or not inputs:
+    if not outputs or not paths:
         return None
-    seeded = (seeds or cotangents)(outputs)
-    return [
-        *torch.autograd.grad(outputs, inputs, seeded, allow_unused=True, materialize_grads=True)
-    ]
+    return _by_inputs(outputs, (seeds or cotangents)(outputs), call, paths)
 
 
 def gradients_differ(
