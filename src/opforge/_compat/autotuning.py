@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from . import kernels, patches
+from .bytecode import is_foreign_name
 from .kernels import unwrap_constexpr
 
 # Milliseconds of one call: the median, and a lower and an upper quantile.
@@ -154,7 +155,7 @@ def source_hash(kernel: Any) -> str:
         seen.add(id(fn))
         hasher.update(_text(fn).encode() + b"\0")
         for name, value in sorted(_used(fn).items()):
-            if kernels.is_kernel(value) and not _is_tritons(value):
+            if kernels.is_kernel(value) and not _is_foreign(value):
                 waiting.append(kernels.innermost(value))
             elif _is_constant(value := unwrap_constexpr(value)):
                 hasher.update(f"{name}={value!r}".encode() + b"\0")
@@ -181,16 +182,14 @@ def _used(fn: Any) -> dict[str, Any]:
     found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
     found |= inspect.getclosurevars(fn).nonlocals
     for module in [v for v in found.values() if isinstance(v, ModuleType)]:
-        if not _is_tritons(module):
+        if not is_foreign_name(module.__name__):
             found |= {f"{module.__name__}.{n}": vars(module)[n] for n in names if n in vars(module)}
     return found
 
 
-def _is_tritons(value: Any) -> bool:
-    if not isinstance(value, ModuleType):
-        value = getattr(kernels.innermost(value), "fn", value)
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    return str(name).partition(".")[0] in {"triton", "torch", "math"}
+def _is_foreign(kernel: Any) -> bool:
+    home = getattr(getattr(kernels.innermost(kernel), "fn", kernel), "__module__", "")
+    return is_foreign_name(str(home))
 
 
 # Packages have autotuners of their own: subclasses whose `run` replaces Triton's, with a database

@@ -263,10 +263,9 @@ def _names_in(code: CodeType) -> tuple[list[Any], list[Any], list[tuple[str, int
 def _is_foreign(value: Any) -> bool:
     """Whether what a module, a class, a function or an object is follows from a version."""
     name = str(getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None))
-    if isinstance(value, JITCallable):
-        # Triton's own by name, as its builtins: reading `tl.sort` alone takes milliseconds.
-        return name.partition(".")[0] == "triton"
-    return bytecode.is_foreign_name(name)
+    # opforge and torch make jitted functions as a program runs, so of these only Triton's own are.
+    is_made = isinstance(value, JITCallable) and name.partition(".")[0] != "triton"
+    return not is_made and bytecode.is_foreign_name(name)
 
 
 def _parts(value: Any, name: str) -> Any:
