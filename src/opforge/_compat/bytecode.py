@@ -18,9 +18,8 @@ ABSENT = object()
 # Their code is what their versions make it, and leads to none of the user's.
 FOREIGN = frozenset({"builtins", "numpy", "opforge", "sympy", "torch", "triton"})
 
-_LOAD_GLOBAL, _LOAD_ATTR, _LOAD_NAME, _IMPORT_NAME, _EXTENDED_ARG = (
-    dis.opmap[name]
-    for name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_NAME", "IMPORT_NAME", "EXTENDED_ARG")
+_LOAD_GLOBAL, _LOAD_ATTR, _IMPORT_NAME, _EXTENDED_ARG = (
+    dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_ATTR", "IMPORT_NAME", "EXTENDED_ARG")
 )
 # `super().name` since Python 3.12.
 _LOAD_SUPER_ATTR = dis.opmap.get("LOAD_SUPER_ATTR", -1)
@@ -100,7 +99,7 @@ def names_read(code: types.CodeType) -> dict[str, bool]:
 
     The body of a class, for which they are false, may bind them itself.
     """
-    read = [step for step in steps(code) if step[0] == _LOAD_GLOBAL or step[0] == _LOAD_NAME]
+    read = [step for step in steps(code) if step[0] in _GLOBALS]
     return {operand(code, step): step[0] == _LOAD_GLOBAL for step in read}
 
 
@@ -157,130 +156,156 @@ def line(code: types.CodeType, offset: int) -> int:
 
 
 class Expr(NamedTuple):
-    """What instructions leave on the stack, by kind.
+    """What an instruction leaves on the stack, by kind.
 
     `local` and `outside` have a name, `constant` a value, `attribute` an expression and a name,
-    `item` an expression and the key's, `call` a callee and arguments, `import` a module and its
-    leading dots, `from` what a name is imported from and the name.
+    `item` an expression and the key's, `call` a callee and the instructions that it takes,
+    `import` a module and its leading dots, `from` what a name is imported from and the name.
     """
 
     kind: str
     of: Any = None
     detail: Any = None
     offset: int = 0
-    keywords: tuple[str, ...] = ()
 
 
-# Like `Expr`, which takes twice as long, of all five fields.
-_expr = cast("Callable[[tuple[Any, ...]], Expr]", functools.partial(tuple.__new__, Expr))
+_OTHER = Expr("other")
 
 
 class Expressions:
-    """What code subscripts, runs, calls and assigns, in the order of its text.
+    """What code subscripts, runs, calls and assigns, each by the number of its instruction.
 
-    One pass over the stack, which sees both sides of a jump as if one followed the other.
+    One pass over the stack, which sees both sides of a jump as if one followed the other, tells
+    what each instruction takes. `expr` makes an expression of those that somebody asks for.
     """
 
     def __init__(self, code: types.CodeType) -> None:
-        # Each `value[...]` and `value.run`.
-        self.launchers: list[Expr] = []
-        self.calls: list[Expr] = []
-        # By name, what is assigned to a local variable.
-        self.stores: dict[str, list[Expr]] = {}
+        self._code, self._steps = code, steps(code)
+        # By kind, and what each of them takes, in the order of the text.
+        self._taken: dict[str, dict[int, list[int]]] = {kind: {} for kind in _KINDS}
+        self._exprs: dict[int, Expr] = {-1: _OTHER}
         # They are asked for at every reading.
         self.line = functools.cache(lambda offset: line(code, offset))
-        self._stack: list[Expr] = []
-        before: Any = ()
-        keywords: Any = ()
-        for step in steps(code):
-            value = operand(code, step)
-            if step[0] in _LOCALS:
-                self._stack.append(_expr(("local", value, None, step[2], ())))
-            else:
-                self._step(step, value, keywords or before)
-            before = keywords
-            keywords = value if type(value) is tuple and step[0] in _KEYWORDS else ()
+        # Each value by the instruction that left it.
+        stack: list[int] = []
+        for at, (opcode, argument, _) in enumerate(self._steps):
+            takes, leaves, kind = _effect(opcode, argument)
+            if kind:
+                missing = [-1] * (takes - len(stack))
+                self._taken[kind][at] = missing + stack[len(stack) - takes + len(missing) :]
+            if takes:
+                del stack[-takes:]
+            if leaves == 1:
+                stack.append(at)
+            elif leaves:
+                stack += [*[-1] * (leaves - 1), at]
+            elif opcode in _PUSH_NULL:
+                stack.append(-1)
+            elif opcode in _IMPORT_FROM:
+                stack += [*self._taken["from"][at], at]
+            elif opcode in _COPIES:
+                stack.append(stack[-max(1, argument)] if len(stack) >= argument else -1)
+            elif opcode in _SWAPS and len(stack) >= max(2, argument):
+                other = -max(2, argument)
+                stack[-1], stack[other] = stack[other], stack[-1]
 
-    def keywords(self, launcher: Expr) -> list[str]:
+    @functools.cached_property
+    def launchers(self) -> list[int]:
+        """Each `value[...]` and `value.run`."""
+        runs = [at for at in self._taken["attribute"] if self._operand(at) == "run"]
+        return sorted([*self._taken["item"], *runs])
+
+    @functools.cached_property
+    def calls(self) -> dict[int, int]:
+        """Each call and what it calls."""
+        calls = self._taken["call"].items()
+        return {at: next((each for each in taken if each >= 0), -1) for at, taken in calls}
+
+    @functools.cached_property
+    def stores(self) -> dict[str, list[int]]:
+        """By name, what is assigned to a local variable."""
+        stores: dict[str, list[int]] = {}
+        for at, taken in self._taken["store"].items():
+            stores.setdefault(self._operand(at), []).append(*taken)
+        return stores
+
+    def keywords(self, launcher: int) -> list[str]:
         """The names of the keywords with which what an expression gives is called."""
-        calls = [call for call in self.calls if call.of is launcher]
+        calls = [call for call, callee in self.calls.items() if callee == launcher]
         if not calls:
-            stores = self.stores.items()
-            names = [name for name, values in stores if any(v is launcher for v in values)]
-            of_locals = [call for call in self.calls if call.of.kind == "local"]
-            calls = [call for call in of_locals if call.of.of in names]
-        return [name for call in calls for name in call.keywords if type(name) is str]
+            names = {name for name, values in self.stores.items() if launcher in values}
+            callees = [(call, self.expr(callee)) for call, callee in self.calls.items()]
+            calls = [call for call, expr in callees if expr.kind == "local" and expr.of in names]
+        return [name for call in calls for name in self._keywords(call)]
 
-    def _step(  # noqa: C901, PLR0912  # a table of instructions
-        self, step: Step, value: Any, keywords: Any
-    ) -> None:
-        opcode, argument, offset = step
-        stack = self._stack
-        if opcode in _CONSTANT:
-            stack.append(_expr(("constant", value, None, 0, ())))
-            return
-        if opcode in _STORES:
-            self.stores.setdefault(value, []).append(self._pop())
-            return
-        effect = _effect(opcode, argument)
-        if opcode in ATTRIBUTES:
-            stack.append(_expr(("attribute", self._pop(), value, offset, ())))
-            stack += [_NULL] * effect
-            if value == "run":
-                self.launchers.append(stack[-1 - effect])
-        elif opcode == _LOAD_SUPER_ATTR:
-            for _ in range(3):
-                self._pop()
-            stack += Expr("attribute", _OTHER, value, offset), *[_NULL] * (effect + 2)
-        elif opcode in OUTSIDE:
-            stack += *[_NULL] * (effect - 1), _expr(("outside", value, None, offset, ()))
-        elif opcode in _CALLS:
-            popped = [self._pop() for _ in range(1 - effect)][::-1]
-            callee, *arguments = [expr for expr in popped if expr is not _NULL] or [_OTHER]
-            stack.append(Expr("call", callee, arguments, offset, keywords))
-            self.calls.append(stack[-1])
-        elif opcode in _SUBSCRIPT or (argument == _SUBSCRIPTS and opcode in _BINARY):
-            key = self._pop()
-            stack.append(Expr("item", self._pop(), key, offset))
-            self.launchers.append(stack[-1])
-        elif opcode == _IMPORT_NAME:
+    def _keywords(self, call: int) -> tuple[str, ...]:
+        # The instruction before has their names.
+        are_before = self._steps[call - 1][0] in _KEYWORDS or self._steps[call][0] in _CALLS_KW
+        return self._operand(call - 1) if are_before else ()
+
+    def expr(self, at: int) -> Expr:
+        """What an instruction leaves."""
+        if at not in self._exprs:
+            self._exprs[at] = self._expr(at)
+        return self._exprs[at]
+
+    def _expr(self, at: int) -> Expr:
+        opcode, argument, offset = self._steps[at]
+        _, _, kind = _effect(opcode, argument)
+        name = self._operand(at)
+        if not kind:
+            return Expr(_PUSHED.get(opcode, "other"), name, None, offset)
+        first, *more = self._taken[kind][at]
+        if kind == "call":
+            return Expr(kind, self.expr(self.calls[at]), [first, *more], offset)
+        if kind == "item":
+            return Expr(kind, self.expr(first), self.expr(*more), offset)
+        if kind == "import":
             # Without names to import, the package that the module lies in.
-            name = value if self._pop().of else value.partition(".")[0]
-            stack.append(Expr("import", name, self._pop().of or 0))
-        elif opcode in _IMPORT_FROM:
-            stack.append(Expr("from", stack[-1] if stack else _OTHER, value))
-        elif opcode in _COPIES:
-            stack.append(stack[-max(1, argument)] if len(stack) >= argument else _OTHER)
-        elif opcode in _SWAPS and len(stack) >= max(2, argument):
-            at = -max(2, argument)
-            stack[-1], stack[at] = stack[at], stack[-1]
-        elif opcode in _PUSHING and effect > 0:
-            stack += [_NULL if opcode in _PUSH_NULL else _OTHER] * effect
-        elif opcode in _TAKING:
-            # What one side of a conditional expression leaves is not below that of the other.
-            for _ in range(1 if opcode in _JUMP else -effect):
-                self._pop()
-        elif opcode not in _KEYWORDS:
-            for _ in range(1 - min(effect, 0)):
-                self._pop()
-            stack += [_OTHER] * (1 + max(effect, 0))
+            name = name if self.expr(*more).of else name.partition(".")[0]
+            return Expr(kind, name, self.expr(first).of or 0)
+        return Expr(kind, self.expr(first), name, offset)
 
-    def _pop(self) -> Expr:
-        return self._stack.pop() if self._stack else _OTHER
+    def _operand(self, at: int) -> Any:
+        return operand(self._code, self._steps[at])
 
 
 expressions = cached_by_identity(Expressions)
 
 
 @functools.cache
-def _effect(opcode: int, argument: int) -> int:
-    """How much higher the stack is behind an instruction that does not jump."""
+def _effect(opcode: int, argument: int) -> tuple[int, int, str]:  # noqa: C901  # a table
+    """How many values an instruction takes and leaves if it does not jump; and its kind."""
     name = dis.opname[opcode]
-    if name == "CALL":  # Python 3.11 counts the arguments for the instruction before.
-        return -1 - argument
     has_argument = opcode >= dis.HAVE_ARGUMENT
     effect = dis.stack_effect(opcode, argument if has_argument else None, jump=False)
-    return effect + (name == "END_FOR")  # One that FOR_ITER pushed when it jumped.
+    if name == "CALL":  # Python 3.11 counts the arguments for the instruction before.
+        effect = -1 - argument
+    if name == "END_FOR":  # FOR_ITER pushed one when it jumped.
+        effect += 1
+    takes = -min(effect, 0)
+    if opcode in _ASIDE:
+        return 0, 0, ""
+    if opcode in ATTRIBUTES:
+        return 1, 1 + effect, "attribute"
+    if opcode in _CALLS:
+        return takes + 1, 1, "call"
+    if opcode in _SUBSCRIPT or (argument == _SUBSCRIPTS and opcode in _BINARY):
+        return 2, 1, "item"
+    if opcode in _STORES:
+        return 1, 0, "store"
+    if opcode == _IMPORT_NAME:
+        return 2, 1, "import"
+    if opcode in _IMPORT_FROM:
+        return 1, 0, "from"
+    if opcode == _LOAD_SUPER_ATTR:
+        return 3, effect + 3, ""
+    if opcode in _PUSHING and effect > 0:
+        return 0, effect, ""
+    if opcode in _TAKING:
+        # What one side of a conditional expression leaves is not below that of the other.
+        return 1 if opcode in _JUMP else takes, 0, ""
+    return takes + 1, 1 + max(effect, 0), ""
 
 
 def opcodes(*names: str) -> frozenset[int]:
@@ -292,20 +317,30 @@ def _opcodes_from(*starts: str) -> frozenset[int]:
     return opcodes(*(name for name in dis.opmap if name.startswith(starts)))
 
 
-_OTHER, _NULL = Expr("other"), Expr("null")
+_KINDS = ("attribute", "call", "from", "import", "item", "store")
 # What pushes a name's value: an attribute's, a local one, one from outside of the function.
 ATTRIBUTES = opcodes("LOAD_ATTR", "LOAD_METHOD")
 _LOCALS = opcodes("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
-OUTSIDE = opcodes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+OUTSIDE = opcodes(
+    "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS",
+)  # fmt: skip
 NAMES = _LOCALS | OUTSIDE
+_GLOBALS = opcodes("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _STORES = opcodes("STORE_FAST", "STORE_DEREF")
 _IMPORT_FROM = opcodes("IMPORT_FROM")
 _CONSTANT = opcodes("LOAD_CONST", "LOAD_SMALL_INT")
+_PUSHED = {
+    **dict.fromkeys(_LOCALS, "local"),
+    **dict.fromkeys(OUTSIDE, "outside"),
+    **dict.fromkeys(_CONSTANT, "constant"),
+}
 _COPIES = opcodes("COPY", "DUP_TOP")
 _SWAPS = opcodes("SWAP", "ROT_TWO")
-# The tuple of a call's keywords.
-_KEYWORDS = opcodes("KW_NAMES", "LOAD_CONST")
+# What has the names of a call's keywords, and calls that take them from the stack.
+_KEYWORDS, _CALLS_KW = opcodes("KW_NAMES"), opcodes("CALL_KW", "CALL_FUNCTION_KW")
 _PUSH_NULL = opcodes("PUSH_NULL")
+_ASIDE = _COPIES | _SWAPS | _KEYWORDS | _PUSH_NULL
 _CALLS = _opcodes_from("CALL") - _opcodes_from("CALL_INTRINSIC")
 _JUMP = opcodes("JUMP_FORWARD")
 _PUSHING = _opcodes_from("LOAD_", "PUSH_", "BUILD_")
@@ -326,7 +361,7 @@ _PAIRS = {
     for second in _OF_VARIABLES
     if f"{first}_{second}" in dis.opmap
 }
-_IDLE = opcodes("CACHE", "NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "PRECALL")
+_IDLE = opcodes("CACHE", "NOP", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "NOT_TAKEN", "PRECALL")
 _WITH_NAME = frozenset(dis.hasname)
 _WITH_CONSTANT = frozenset(dis.hasconst)
 _WITH_VARIABLE = frozenset((*dis.haslocal, *dis.hasfree))

@@ -156,42 +156,44 @@ class _Text:
         """The kernel of each launch, the launch, where it is, and the options a graph drops."""
         for code in self._codes:
             text = bytecode.expressions(code)
-            for launcher in text.launchers:
+            for at in text.launchers:
+                launcher = text.expr(at)
                 for value in self._values(launcher.of, code):
                     kernel = _kernels.launched_kernel(value)
                     if kernel is not None:
-                        dropped = _kernels.dropped_options(kernel, text.keywords(launcher))
+                        keywords = text.keywords(at)
+                        dropped = _kernels.dropped_options(kernel, keywords) if keywords else []
                         yield kernel, f"{_shown(launcher.of)}[...]", _place(launcher, code), dropped
 
     def operator_calls(self) -> Iterator[tuple[str, Any, str]]:
         """Each call of an operator that is not torch's own: its name, it, and where."""
         for code in self._codes:
-            for call in bytecode.expressions(code).calls:
-                for value in self._values(call.of, code):
+            for callee in _callees(code):
+                for value in self._values(callee, code):
                     name, op = _called(value)
                     if name and not _operators.is_built_in(name):
-                        yield name, op, _place(call.of, code)
+                        yield name, op, _place(callee, code)
 
     def callees(self) -> Iterator[Any]:
         for code in self._codes:
-            for call in bytecode.expressions(code).calls:
-                yield from self._values(call.of, code)
+            for callee in _callees(code):
+                yield from self._values(callee, code)
 
     def unknown_launches(self) -> Iterator[Unresolved]:
         """Launches of what only a caller, the function itself or what it calls knows."""
         for code in self._codes:
             parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            for call in bytecode.expressions(code).calls:
-                source = call.of
+            for callee in _callees(code):
+                source = callee
                 while source.kind in {"attribute", "item"}:
                     source = source.of
-                is_computed = call.of.kind == "item" and source.kind in {"local", "call"}
+                is_computed = callee.kind == "item" and source.kind in {"local", "call"}
                 if is_computed and not self._values(source, code):
                     why = "what it holds is known only when the function runs"
                     if source.kind == "local" and source.of in parameters:
                         why = f"parameter {source.of!r} is given by the caller"
-                    launch = f"{_shown(call.of.of)}[...]"
-                    yield Unresolved(launch, _place(call.of, code), why)
+                    launch = f"{_shown(callee.of)}[...]"
+                    yield Unresolved(launch, _place(callee, code), why)
 
     def _values(self, expr: Expr, code: types.CodeType) -> list[Any]:
         """What an expression may stand for, as far as the code shows it."""
@@ -224,7 +226,8 @@ class _Text:
         elif expr.kind == "call":
             # What `wrap_triton(kernel)` or `torch.compile(function)` is given.
             callees = self._values(expr.of, code)
-            given = [value for each in expr.detail for value in self._values(each, code)]
+            arguments = map(bytecode.expressions(code).expr, expr.detail)
+            given = [value for each in arguments for value in self._values(each, code)]
             if any(map(_kernels.is_wrap_triton, callees)):
                 yield from filter(_kernels.is_kernel, given)
             elif any(map(reach.is_foreign_function, callees)):
@@ -233,8 +236,8 @@ class _Text:
 
     def _local(self, name: str, code: types.CodeType) -> Iterator[Any]:
         assigned = bytecode.expressions(code).stores.get(name, ())
-        for expr in assigned:
-            yield from self._values(expr, code)
+        for at in assigned:
+            yield from self._values(bytecode.expressions(code).expr(at), code)
         is_first = code is self.fn.__code__ and code.co_varnames[:1] == (name,)
         if not assigned and is_first and self._owner is not None:
             yield self._owner
@@ -251,6 +254,11 @@ class _Text:
             yield self.fn.__globals__[name]
         elif name in vars(builtins):
             yield vars(builtins)[name]
+
+
+def _callees(code: types.CodeType) -> Iterator[Expr]:
+    text = bytecode.expressions(code)
+    return map(text.expr, text.calls.values())
 
 
 def _shown(expr: Expr) -> str:
