@@ -14,6 +14,7 @@ import contextlib
 import enum
 import functools
 import importlib.util
+import logging
 import sys
 import sysconfig
 import types
@@ -83,6 +84,7 @@ class Walk:
         # By id, because hashing a class may run its metaclass's code; with the class.
         self._bases: dict[int, tuple[type[Any], list[Any]]] = {}
         self._data: dict[int, tuple[Any, bool]] = {}
+        self._tables: dict[int, tuple[Any, list[Any]]] = {}
         self._waiting: collections.deque[Reached] = collections.deque()
         self._here: Reached | None = None
         self._names: dict[str, None] = {}
@@ -259,25 +261,21 @@ class Walk:
     def _read_table(self, held: dict[str, Any], *, cost: int = 1) -> None:
         for name in self._named_in(held):
             self.named(held, name, held[name], cost=cost)
-        self._kernels_among(held)
+        if "getattr" in self._names:
+            if id(held) not in self._tables:
+                self._tables[id(held)] = held, [*_launchers_among(held)]
+            for value in self._tables[id(held)][1]:
+                self._visit(value)
 
     def _named_in(self, held: Mapping[str, Any]) -> list[str]:
         names = self._names
         # Most tables have none of them.
         return [] if names.keys().isdisjoint(held) else [name for name in names if name in held]
 
-    def _kernels_among(self, held: Mapping[str, Any]) -> None:
-        """By names that the text does not show."""
-        if "getattr" in self._names and kernels.triton_loaded():
-            for value in [*held.values()]:
-                is_data = id(type(value)) in _DEAD_ENDS
-                if not is_data and kernels.launched_kernel(value) is not None:
-                    self._visit(value)
-
     def _is_data(self, value: Any) -> bool:
         """Whether a table leads nowhere; each function that names one comes upon it anew."""
         kind = type(value)
-        if kind is not dict and kind is not list and kind is not tuple:
+        if id(kind) not in _TABLES:
             return False
         if id(value) not in self._data:
             # It may contain itself.
@@ -327,7 +325,7 @@ class Walk:
         is_class = issubclass(type(owner), type)
         held = {} if is_class else instance_dict(owner)
         modules = held.get("_modules") if issubclass(type(owner), torch.nn.Module) else None
-        for table in (held, modules or {}):
+        for table in filter(None, (held, modules)):
             self._read_table(table, cost=0)
         if modules and not _ALL_MODULES.isdisjoint(self._names):
             self._visit(modules, cost=0)
@@ -342,7 +340,7 @@ class Walk:
         if issubclass(type(cls), enum.EnumMeta) and not is_foreign(cls):
             # A table, `Backend[name]`.
             self._visit(class_dict(cls).get("_member_map_"))
-        for base, methods, called in self._own_bases(cls):
+        for base, methods, called, launchers in self._own_bases(cls):
             members = class_dict(base)
             chosen = self._named_in(members)
             if by_unknown or is_used:
@@ -356,12 +354,13 @@ class Walk:
                 # Most are functions of whose owner another method was read.
                 elif (id(member), id(owner)) not in self._seen:
                     self.named(base, name, member, owner=owner)
-            if by_unknown:
-                self._kernels_among(members)
+            for value in launchers if by_unknown else ():
+                self._visit(value)
 
-    def _own_bases(self, cls: type[Any]) -> list[tuple[type[Any], list[str], list[str]]]:
-        """A class and its bases, without foreign ones, each with its methods and those that are
-        called without a name; asked for at every method that is read.
+    def _own_bases(self, cls: type[Any]) -> list[tuple[Any, list[str], list[str], list[Any]]]:
+        """A class and its bases, without foreign ones; asked for at every method that is read.
+
+        Each with its methods, those that are called without a name, and what launches a kernel.
         """
         if id(cls) not in self._bases:
             own = []
@@ -369,9 +368,17 @@ class Walk:
                 if base is not object and not is_foreign(base):
                     methods = [n for n, m in class_dict(base).items() if id(type(m)) in METHODS]
                     called = [n for n in methods if n[:2] == "__" or n in CALLED]
-                    own.append((base, methods, called))
+                    own.append((base, methods, called, [*_launchers_among(class_dict(base))]))
             self._bases[id(cls)] = cls, own
         return self._bases[id(cls)][1]
+
+
+def _launchers_among(held: Mapping[str, Any]) -> Iterator[Any]:
+    """What launches a kernel, by names that a text does not show."""
+    for value in [*held.values()] if kernels.triton_loaded() else ():
+        is_data = id(type(value)) in _DEAD_ENDS
+        if not is_data and kernels.launched_kernel(value) is not None:
+            yield value
 
 
 class Mentions(NamedTuple):
@@ -486,10 +493,11 @@ def _ids(*kinds: type[Any]) -> frozenset[int]:
     return frozenset(map(id, kinds))
 
 
+_TABLES = _ids(dict, *_LISTS)
 METHODS = _ids(types.FunctionType, staticmethod, classmethod, property)
 _DEAD_ENDS = _ids(
     str, bytes, int, float, bool, complex, type(None), type(...), object, range, slice,
-    torch.dtype, torch.device, torch.Tensor, torch.nn.Parameter, types.CodeType,
+    torch.dtype, torch.device, torch.Tensor, torch.nn.Parameter, types.CodeType, logging.Logger,
     types.GetSetDescriptorType, types.WrapperDescriptorType,
     types.MethodDescriptorType,
 )  # fmt: skip
