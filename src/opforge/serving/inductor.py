@@ -7,15 +7,12 @@ options that are asked for, what Inductor gets back launches from the folder.
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from .._compat import patches
 from ..native.ir.kernels import Choice, ServedFunction, ServedInstance, ServedVariant
 from ..recording.constants import (
-    COMPILING,
     LOCATION,
     MODULE,
     CannotRecord,
@@ -169,16 +166,12 @@ def _fits(instance: ServedInstance, variant: ServedVariant, types: list[str]) ->
     return kinds and all(t in assumed or t.partition(":")[0] == asked for t, asked in pairs)
 
 
-def replacements(asked: Callable[[str, str], Any]) -> Iterator[patches.Replacement]:
-    """Ask `asked(name, text)` before Inductor compiles; as far as its module is imported."""
+def asking(asked: Callable[[str, str], Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's compiler behind `asked(name, text)`, whose answer it takes unless that is None."""
 
-    def asking(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def triton(self: Any, kernel_name: str, source_code: str, device_str: str = "cuda") -> Any:
-            found = asked(kernel_name, source_code) if device_str == "cuda" else None
-            return original(self, kernel_name, source_code, device_str) if found is None else found
+    @functools.wraps(original)
+    def triton(self: Any, kernel_name: str, source_code: str, device_str: str = "cuda") -> Any:
+        found = asked(kernel_name, source_code) if device_str == "cuda" else None
+        return original(self, kernel_name, source_code, device_str) if found is None else found
 
-        return triton
-
-    if COMPILING in sys.modules:
-        yield patches.SERVED_TEXTS.by("triton", asking)
+    return triton

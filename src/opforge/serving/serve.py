@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,10 @@ from ..after_triton import after_import
 from ..errors import NotServable, warn
 from ..native.artifacts.hashes import VerifiedFiles
 from ..recording.constants import COMPILING
-from . import inductor
 from .served_folder import Gap, ServedFolder
 
 if TYPE_CHECKING:
+    from .inductor import CompiledGraphs
     from .report import Served
 
 # On a jitted function: what serves it, or None.
@@ -28,7 +29,7 @@ _UNKNOWN = object()
 
 class _Current:
     server: ServedFolder | None = None
-    graphs: inductor.CompiledGraphs | None = None
+    graphs: CompiledGraphs | None = None
 
 
 _current = _Current()
@@ -69,7 +70,7 @@ def serve(
         warn(what)
     if _current.server is not None:
         stop()
-    _current.server, _current.graphs = server, inductor.CompiledGraphs(server)
+    _current.server = server
     _INSTALLED.__enter__()
     _await_inductor()
     _compat.autotuning.ask_first(server, patches.SERVED_CHOICES)
@@ -148,14 +149,20 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
 def _replacements() -> Iterator[patches.Replacement]:
     yield patches.SERVED_LAUNCHES.by("__getitem__", _bound)
     yield patches.SERVED_RUNS.by("run", _run)
-    yield from inductor.replacements(_compiled)
+    if COMPILING in sys.modules:
+        from .inductor import asking
+
+        yield patches.SERVED_TEXTS.by("triton", functools.partial(asking, _compiled))
     yield patches.SERVED_DRIVER.by("CudaUtils", _compat.served.late_utils)
 
 
 def _compiled(name: str, text: str) -> Any:
     """What serves a kernel of a compiled graph, or None."""
-    graphs = _current.graphs
-    return None if graphs is None else graphs.kernel(name, text)
+    if _current.graphs is None and _current.server is not None:
+        from .inductor import CompiledGraphs
+
+        _current.graphs = CompiledGraphs(_current.server)
+    return None if _current.graphs is None else _current.graphs.kernel(name, text)
 
 
 @functools.cache
