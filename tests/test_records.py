@@ -29,12 +29,6 @@ def test_an_object_that_is_none_of_the_records_is_named():
         OP.read(content)
 
 
-def test_a_list_is_not_an_object():
-    content = CASE.write(Case(())) | {"choices": []}
-    with pytest.raises(BadField, match=r"^choices is \[\], expected dict$"):
-        CASE.read(content)
-
-
 def test_what_was_read_is_shown_in_a_few_lines():
     wide = {f"key{i}": ["x" * 1000] * 1000 for i in range(1000)}
     deep = [wide]

@@ -42,18 +42,9 @@ TENSORS = {
     "another type": (changed(dtype=torch.float64), "type fp64, expected fp16 or fp32"),
     "an unknown type": (changed(code=5), "type DLPack type 5 of 32 bits, expected fp16 or fp32"),
     "lanes": (changed(lanes=4), "its type has 4 lanes, expected 1"),
-    "host memory": (
-        changed(device_type=1),
-        "is on the CPU; the library runs on CUDA or ROCm",
-    ),
-    "pinned memory": (
-        changed(device_type=3),
-        f"is on DLPack device type 3, expected {MEMORY}",
-    ),
-    "pinned memory of ROCm": (
-        changed(device_type=11),
-        f"is on DLPack device type 11, expected {MEMORY}",
-    ),
+    "host memory": (changed(device_type=1), "is on the CPU; the library runs on CUDA or ROCm"),
+    "pinned memory": (changed(device_type=3), f"is on DLPack device type 3, expected {MEMORY}"),
+    "ROCm's": (changed(device_type=11), f"is on DLPack device type 11, expected {MEMORY}"),
     "data between elements": (
         changed(data=0x1002),
         "its data begins at 0x1002, not at a multiple of its element size, 4",

@@ -87,10 +87,7 @@ def test_a_shape_beyond_64_bits_is_refused(broadcasting):
 
     with pytest.raises(Refused) as refused:
         broadcasting.outputs("blend", long(2**31, 1, 1), long(2**31, 4), None)
-    assert refused.value.text == (
-        "demo_blend: x: broadcast to shape [2147483648, 2147483648, 4], which does not fit "
-        "into 64 bits"
-    )
+    assert "x: broadcast to shape [2147483648, 2147483648, 4]" in refused.value.text
 
 
 def test_a_written_tensor_is_not_broadcast(broadcasting, given):
@@ -98,9 +95,7 @@ def test_a_written_tensor_is_not_broadcast(broadcasting, given):
     assert given == [[0, 1]]
     with pytest.raises(Refused) as refused:
         broadcasting.call("add_to", torch.zeros(2, 1), torch.ones(3))
-    assert refused.value.text == (
-        "demo_add_to: x: size 3 in dimension 1, expected 1 as in state (s[1])"
-    )
+    assert "x: size 3 in dimension 1, expected 1 as in state (s[1])" in refused.value.text
 
 
 def test_the_manifest_names_what_is_broadcast(broadcasting):

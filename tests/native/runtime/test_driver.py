@@ -146,14 +146,9 @@ def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, st
     found = refusal(library.call, "touch", torch.zeros(1))
     assert found.status == "NO_IMAGE"
     arch = capability[0] * 10 + capability[1]
-    assert found.text == (
-        f"demo_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
-        "the library was built for sm_80, sm_86, sm_90a: rebuild it with opforge build ... "
-        f"--arch sm_{arch}"
-    )
-    found = refusal(library.load)
-    assert found.status == "NO_IMAGE"
-    assert found.text.startswith("demo_load: touch has no image")
+    assert f"touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a" in found.text
+    assert found.text.endswith(f"rebuild it with opforge build ... --arch sm_{arch}")
+    assert refusal(library.load).status == "NO_IMAGE"
 
 
 @on_nvidia
@@ -189,37 +184,20 @@ def test_an_amd_device_takes_no_other_image(make, standin, arch):
     standin.reset(arch=arch)
     found = refusal(library.call, "touch", torch.zeros(1))
     assert found.status == "NO_IMAGE"
-    assert found.text == (
-        f"demo_touch: touch has no image for {arch} (device 0); it has sm_80, gfx90a, gfx942; "
-        "the library was built for sm_80, gfx90a, gfx942: rebuild it with opforge build ... "
-        f"--arch {arch}"
-    )
+    assert f"no image for {arch} (device 0); it has sm_80, gfx90a, gfx942" in found.text
+    assert found.text.endswith(f"--arch {arch}")
 
 
 @pytest.mark.parametrize(
-    ("archs", "device", "text"),
+    ("archs", "device", "said"),
     [
-        (
-            (SM_80,),
-            AMD,
-            (
-                "an AMD GPU, and the library was built for sm_80: {} gfx942, for example; NVIDIA "
-                "GPUs have DLPack's device type 2"
-            ),
-        ),
-        (
-            gfx("942"),
-            NVIDIA,
-            (
-                "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, for example; AMD "
-                "GPUs have DLPack's device type 10"
-            ),
-        ),
+        ((SM_80,), AMD, "is an AMD GPU, and the library was built for sm_80: "),
+        (gfx("942"), NVIDIA, "is an NVIDIA GPU, and the library was built for gfx942: "),
     ],
     ids=["NVIDIA's", "AMD's"],
 )
 def test_a_library_of_the_other_vendor_says_so_without_asking_for_a_driver(
-    make, standin, archs, device, text
+    make, standin, archs, device, said
 ):
     library = make(of_archs(archs), for_both=False)
     tensor = OpforgeTensor.of(torch.zeros(1))
@@ -227,8 +205,7 @@ def test_a_library_of_the_other_vendor_says_so_without_asking_for_a_driver(
     standin.calls.clear()
     found = refusal(library.call, "touch", tensor)
     assert found.status == "NO_IMAGE"
-    rebuild = "rebuild it with opforge build ... --arch"
-    assert found.text == "demo_touch: device 0 is " + text.format(rebuild)
+    assert f"device 0 {said}" in found.text
     assert standin.calls == []
 
 
@@ -258,10 +235,8 @@ def test_a_code_object_that_hip_refuses_is_told_in_hips_words(make, standin):
     wrong = replace(kernel, images=(image.holding(hand_made.cubin("touch", *gfx("90a"))),))
     library = make(replace(program, kernels=(wrong,)), for_both=False)
     found = refusal(library.call, "touch", torch.zeros(1))
-    assert (found.status, found.text) == (
-        "CUDA_ERROR",
-        "demo_touch: hipModuleLoadData: hipErrorNoBinaryForGpu (209): an error of the stand-in",
-    )
+    assert found.status == "CUDA_ERROR"
+    assert "hipModuleLoadData: hipErrorNoBinaryForGpu (209)" in found.text
 
 
 @on_amd
@@ -280,10 +255,8 @@ def test_shared_memory_of_amd_devices(make, standin, shared, offered, fits):
         library.call("touch", torch.zeros(1))
         return
     found = refusal(library.call, "touch", torch.zeros(1))
-    assert found.text == (
-        f"demo_touch: touch needs {shared} bytes of shared memory, "
-        f"but device 0 (gfx942) has {offered}"
-    )
+    assert f"needs {shared} bytes of shared memory" in found.text
+    assert found.text.endswith(f"has {offered}")
 
 
 @on_amd
@@ -353,10 +326,8 @@ def test_a_kernel_for_other_architectures_does_not_count_as_an_image(library, st
 def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
     found = refusal(library.call, "special", torch.zeros(4), SPECIAL["huge"])
     assert found.status == "NO_IMAGE"
-    assert found.text == (
-        "demo_special: special_huge needs 200000 bytes of shared memory, "
-        f"but device 0 ({'sm_80' if standin.vendor is NVIDIA else 'gfx942'}) has 166912"
-    )
+    assert "special_huge needs 200000 bytes of shared memory" in found.text
+    assert found.text.endswith("has 166912")
 
 
 @on_nvidia
@@ -497,10 +468,8 @@ def test_a_driver_out_of_memory_has_its_own_status(library, standin):
     standin.fail(1, 2, allocate)
     found = refusal(library.run, "everything", *everything())
     assert found.status == "OUT_OF_MEMORY"
-    assert found.text == (
-        f"demo_everything: {allocate}: {standin.vendor.errors[2]} (2): an error of the stand-in "
-        "(40 bytes of workspace); demo_everything_workspace tells the bytes before a call"
-    )
+    assert f"{allocate}: {standin.vendor.errors[2]} (2): " in found.text
+    assert "(40 bytes of workspace)" in found.text
     assert standin.launches == []
 
 
@@ -508,10 +477,8 @@ def test_a_failed_launch_names_the_kernel(library, standin):
     launch = standin.vendor.call("cuLaunchKernel")
     standin.fail(1, 1, launch)
     found = refusal(add, library)
-    assert found.text == (
-        f"demo_add: {launch}: {standin.vendor.errors[1]} (1): invalid argument "
-        "(add_kernel, ops.py:13)"
-    )
+    assert found.text.startswith(f"demo_add: {launch}: {standin.vendor.errors[1]} (1): ")
+    assert found.text.endswith(" (add_kernel, ops.py:13)")
 
 
 @on_nvidia

@@ -114,11 +114,9 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
         found = refusal(library, "narrow", torch.zeros(size, dtype=torch.int8))
         assert standin.launches == []
         assert found.status == "UNCOVERED"
-        assert found.text == (
-            "demo_narrow: narrow_kernel (kernels.py:1): nothing was built for its arguments:\n"
-            f"  one: n is {size}, not 1\n"
-            f"  narrow: n is {size}, {reason}"
-        )
+        assert found.text.splitlines()[1:] == [
+            f"  one: n is {size}, not 1", f"  narrow: n is {size}, {reason}",
+        ]  # fmt: skip
 
 
 def test_a_long_list_of_candidates_ends_with_a_count(make):

@@ -130,10 +130,7 @@ def test_a_grid_beyond_the_limits_is_refused(library, standin):
     with pytest.raises(Refused) as refused:
         library.call("special", x, SPECIAL["scratch"])
     assert refused.value.status == "UNCOVERED"
-    assert refused.value.text == (
-        "demo_special: scratch_kernel (kernels.py:70): its grid is 2147483648 x 3 x 2, "
-        "but the largest is 2147483647 x 65535 x 65535"
-    )
+    assert "scratch_kernel (kernels.py:70): its grid is 2147483648 x 3 x 2" in refused.value.text
 
 
 ALLOCATE = ctypes.CFUNCTYPE(
@@ -209,10 +206,7 @@ def test_an_allocator_without_memory_is_a_status(library, standin, allocator):
     with pytest.raises(Refused) as refused:
         library.run("everything", *everything())
     assert refused.value.status == "OUT_OF_MEMORY"
-    assert refused.value.text == (
-        "demo_everything: the allocator returned NULL for 40 bytes of workspace; "
-        "demo_everything_workspace tells the bytes before a call"
-    )
+    assert "the allocator returned NULL for 40 bytes of workspace" in refused.value.text
     assert standin.launches == []
     assert [entry[0] for entry in allocator.log] == ["allocate"]
 

@@ -58,9 +58,6 @@ def test_an_outcome_that_cannot_come_about_is_dropped():
     }  # fmt: skip
 
 
-m, n = Var("m"), Var("n")
-
-
 M, N = Var("m"), Var("n")
 SIZES = {"m": SIZE, "n": SIZE}
 
