@@ -241,26 +241,6 @@ def test_what_names_no_tensor_in_mutates_args_is_refused(op_name, mutates_args, 
     assert said in str(caught.value)
 
 
-def test_the_wrapper_reads_as_the_module_shows_it(op_name):
-    @opforge.op(op_name())
-    def call(q: Tensor, cfg: Scaled, mode: Literal["a", "b"] = "a") -> Tensor: ...
-
-    assert inspect.getsource(call.__code__).rstrip() == (
-        "def call(q, cfg, mode=_of_default_mode):\n"
-        "    if _of_type(cfg) is not _of_class_Scaled:\n"
-        "        _of_wrong_type('cfg', cfg, _of_class_Scaled)\n"
-        "    if _of_tracing():\n"
-        "        _of_flat_out = _of_overload(q, cfg.scale, cfg.sizes, mode)\n"
-        "    else:\n"
-        "        try:\n"
-        "            _of_flat_out = _of_call(q, cfg.scale, cfg.sizes, mode)\n"
-        "        except _of_RuntimeError as _of_error:\n"
-        "            _of_explain_refusal(_of_error)\n"
-        "            raise\n"
-        "    return _of_flat_out"
-    )
-
-
 def test_two_classes_with_the_same_name_are_told_apart(op_name):
     def config(text):
         @dataclass(frozen=True)

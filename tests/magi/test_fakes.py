@@ -1,6 +1,5 @@
 """Fakes of the drop-in: the body where it can run, the assumption where it cannot."""
 
-import dataclasses
 import warnings
 
 import pytest
@@ -123,22 +122,3 @@ def test_a_list_that_names_an_absent_tensor_warns_and_the_call_works(op_name):
 
     with pytest.warns(OpforgeWarning, match="which is None in this call"):
         assert op(torch.ones(2), None).tolist() == [2.0, 2.0]
-
-
-@dataclasses.dataclass(frozen=True)
-class Sized:
-    n: int
-
-    def scale_to(self):
-        return self.n * 2
-
-
-def test_an_infer_function_may_name_its_parameters_as_it_likes(op_name):
-    @magi_register_custom_op(op_name(), infer_output_meta_fn=lambda a, b: a.new_empty(b.scale_to()))
-    def op(x: Tensor, cfg: Sized) -> Tensor:
-        return x.new_zeros(cfg.scale_to())
-
-    with FakeTensorMode():
-        assert op(torch.empty(2), Sized(3)).shape == (6,)
-    assert op(torch.empty(2), Sized(3)).shape == (6,)
-    assert opforge.info(op).fake_source == "given"

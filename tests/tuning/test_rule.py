@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.tuning.choose import border, nearest
+from opforge.tuning.choose import nearest
 from opforge.tuning.table import TuningRow, as_config
 
 
@@ -20,11 +20,6 @@ def row(*at, config=None):
 def test_the_border_is_the_geometric_mean(value, chosen):
     rows = [row(n) for n in (16, 256, 4096)]
     assert nearest(rows, (value,)).at == (chosen,)
-
-
-def test_zero_and_negative_values_have_borders_too():
-    assert border(0, 16) == 8
-    assert border(-4, 4) == 0
 
 
 def test_texts_and_bools_must_be_equal():
@@ -43,22 +38,3 @@ def test_the_measured_configuration_is_used(points, data):
     rows = [row(*at) for at in points]
     at = data.draw(st.sampled_from(sorted(points)))
     assert nearest(rows, at).at == at
-
-
-class Asked(int):
-    """Counts the questions that a symbolic size would turn into conditions."""
-
-    count = 0
-
-    def __le__(self, other):
-        type(self).count += 1
-        return int(self) <= other
-
-
-def test_nothing_is_asked_where_the_configuration_is_the_same():
-    Asked.count = 0
-    assert nearest([row(n, config=1) for n in (16, 256, 4096)], (Asked(5),)) is not None
-    assert Asked.count == 0
-    rows = [row(n, config=n > 100) for n in (16, 32, 64, 256, 4096)]
-    assert dict(nearest(rows, (Asked(5),)).config)["B"] is False
-    assert Asked.count <= 2

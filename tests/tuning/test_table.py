@@ -50,14 +50,6 @@ def test_one_and_true_are_two_keys():
     assert dict(table.find(KERNEL, (1, True)).config) == {"B": 1}
 
 
-def test_later_rows_win():
-    table, other = TuningTable(), TuningTable()
-    table.add(KERNEL, row(16, "a", B=1))
-    other.add(KERNEL, row(16, "a", B=2))
-    table.update(other)
-    assert dict(table.find(KERNEL, (16, "a")).config) == {"B": 2}
-
-
 def table(*rows, key=("n",), **changed):
     """The text of a table; each row is where it was measured, or all of it."""
     whole = [r if isinstance(r, dict) else {"at": r, "config": {"B": 1}, "us": 1.0} for r in rows]

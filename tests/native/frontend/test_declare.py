@@ -65,13 +65,6 @@ def test_declaring_does_not_read_the_body(make_op):
     assert registry.get(op).is_open()
 
 
-def test_declarations_add_up(make_op):
-    op = make_op(silu)
-    native.declare(op, x=native.tensor("m", dtype="fp16"))
-    native.declare(op, x=native.tensor("m n", dtype="fp32"))
-    assert [case.tensors[0].dtype for case in expand(op).cases] == ["fp16", "fp32"]
-
-
 def test_declaring_the_same_twice_changes_nothing(make_op):
     op = make_op(configured)
     for _ in range(3):

@@ -5,9 +5,8 @@ import re
 import pytest
 
 from opforge.errors import BadDeclaration
-from opforge.native.frontend.dims import parse, read_bounds, read_ranks, shape, shared_lengths
+from opforge.native.frontend.dims import parse, read_bounds, read_ranks, shared_lengths
 from opforge.native.ir.cases import Bound
-from opforge.native.ir.expr import Var
 
 
 def raising(message):
@@ -60,12 +59,6 @@ def lengths_of(**tensors):
     )
 
 
-def test_one_parameter_says_for_all_how_long_a_shared_shape_is():
-    assert lengths_of(x=("*s", None), y=("*s hidden", (1, 3)), z=("m", None)) == {"s": (0, 2)}
-    assert lengths_of(x=("*s", (1, 2)), y=("*s k", (3, 2))) == {"s": (1, 2)}
-    assert lengths_of(x=("*s", 1), y=("*t", 2)) == {"s": (1,), "t": (2,)}
-
-
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
@@ -80,11 +73,6 @@ def test_one_parameter_says_for_all_how_long_a_shared_shape_is():
 def test_ranks_of_a_shared_shape_that_disagree_or_are_missing_are_refused(tensors, message):
     with raising(message):
         lengths_of(**tensors)
-
-
-def test_sizes_without_a_name_are_counted_from_the_first_dimension():
-    assert shape(("b", "...", "c"), "x", 1, {}) == (Var("b"), Var("x.shape[1]"), Var("c"))
-    assert shape(("*s",), "x", 2, {"s": 4}) == (4, 4)
 
 
 def test_numbers_that_are_passed_may_be_bounded_and_negative():

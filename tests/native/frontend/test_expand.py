@@ -13,10 +13,10 @@ from torch import Tensor
 
 from opforge import native
 from opforge.native.frontend.expand import expand
-from opforge.native.ir.cases import Bound, Case, TensorCase
+from opforge.native.ir.cases import Bound
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, ScalarParam, TensorParam
-from support.native.declared import Config, Inner, Mode, Window, configured, rms_norm, silu
+from support.native.declared import Config, Inner, Mode, Window, configured, rms_norm
 
 M, K, N = Var("m"), Var("k"), Var("n")
 
@@ -40,22 +40,6 @@ def shown(case):
         for t in case.tensors
     ]
     return ", ".join([*tensors, *(f"{name}={index}" for name, index in case.choices)])
-
-
-def test_every_rank_and_dtype_of_a_loose_tensor_is_a_case(make_op):
-    found = declared(make_op(silu), x=native.tensor("...", ("fp16", "fp32"), ranks=(1, 2)))
-    assert found.params == (TensorParam("x", doc="fp16 or fp32, 1-d or 2-d (...), compact"),)
-    assert found.outputs == ("out",)
-    assert [shown(case) for case in found.cases] == [
-        "x fp16 (x.shape[0])",
-        "x fp32 (x.shape[0])",
-        "x fp16 (x.shape[0], x.shape[1])",
-        "x fp32 (x.shape[0], x.shape[1])",
-    ]
-    assert found.cases[0] == Case(
-        tensors=(TensorCase("x", dtype="fp16", shape=(Var("x.shape[0]"),)),),
-        bounds=(Bound("x.shape[0]"),),
-    )
 
 
 def test_bounds_and_fixed_sizes_reach_cases_and_the_text(make_op):
@@ -130,16 +114,6 @@ def test_a_dtype_of_an_absent_tensor_makes_no_cases(make_op):
         "x fp32 (m), bias fp32 (bias.shape[0])",
         "x fp32 (m), bias fp32 (bias.shape[0], bias.shape[1])",
     ]
-
-
-def test_an_undeclared_parameter_is_fixed_at_its_default(make_op):
-    found = declared(make_op(activated), x=native.tensor("m", "fp16"), level=7)
-    assert [p.name for p in found.params] == ["x"]
-    assert found.constants == {"bias": None, "act": None, "causal": False, "level": 7}
-    assert found.arguments(found.cases[0], {"x": "X"}) == (
-        ("X", None),
-        {"act": None, "causal": False, "level": 7},
-    )
 
 
 def test_an_overlap_of_declarations_is_built_once_and_order_is_kept(make_op):

@@ -96,15 +96,6 @@ def test_a_build_has_one_operator_with_the_cases_of_all(both):
     assert op.source_hash not in {one.source_hash for one in op.implementations}
 
 
-def test_the_operator_alone_brings_the_others(both):
-    general, flat = both
-    native.implementations(general, flat, general)
-    (op,) = plan([general], (80,), name="several").ops
-    assert len(op.implementations) == 2
-    (op,) = plan([flat], (80,), name="several").ops
-    assert (op.name, len(op.implementations)) == (short(flat), 1)
-
-
 def test_the_operator_itself_may_have_no_declaration(make_op):
     general, flat = make_op(add), make_op(flat_add)
     native.declare(flat, **COMPACT)

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,34 +45,6 @@ def test_remainders_that_are_known():
     assert POSITIVE.mod(ANY.mul(m, n), n) == 0
 
 
-@pytest.mark.parametrize(
-    ("op", "a", "b", "found"),
-    [
-        ("<", m, 16, 1),
-        ("<=", m, 14, None),
-        ("==", m, 16, 0),
-        ("!=", n, 0, 1),
-        ("<", k, 0, 0),
-        ("<=", 0, k, 1),
-        ("==", k, k, 1),
-        ("<", Expr("*", (m, n)), 121, 1),
-    ],
-)
-def test_ranges_decide_comparisons(op, a, b, found):
-    decided = SMALL.compare(op, a, b)
-    assert decided == found if found is not None else isinstance(decided, Expr)
-
-
-def test_a_decision_narrows_later_questions():
-    algebra = Algebra({"m": (0, math.inf), "n": (0, math.inf)})
-    algebra.narrow(Expr("<=", (m, 128)))
-    algebra.narrow(Expr("<", (64, m)))
-    assert algebra.range(m) == (65, 128)
-    assert algebra.compare("<", m, 65) == 0
-    algebra.narrow(Expr("<=", (1, Expr("*", (8, n)))))
-    assert algebra.range(n) == (1, math.inf)
-
-
 def test_what_one_path_assumes_no_other_knows():
     ranges = {"m": (0, math.inf), "n": (0, math.inf)}
     one, other, third = Algebra(ranges), Algebra(ranges), Algebra(ranges)
@@ -100,18 +71,6 @@ def test_a_whole_float_does_not_get_the_answer_of_an_integer():
     assert ANY.min_max("min", m, 2.0) == Expr("min", (2.0, m))
     assert ANY.floordiv(n, 2) == Expr("//", (n, 2))
     assert ANY.floordiv(n, 2.0) == Expr("//", (n, 2.0))
-
-
-def test_a_float_comparison_is_never_decided_for_what_may_be_nan():
-    x = Var("x", is_float=True)
-    assert isinstance(ANY.compare("<", x, math.inf), Expr)
-    assert ANY.compare("<=", 0.0, Expr("float", (m,))) == 1
-
-
-def test_multiples_are_known_from_factors():
-    assert ANY.is_multiple(ANY.add(ANY.mul(32, m), 16), 16)
-    assert not ANY.is_multiple(ANY.add(ANY.mul(32, m), 8), 16)
-    assert not ANY.is_multiple(m, 16)
 
 
 terms = st.recursive(

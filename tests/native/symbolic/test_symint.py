@@ -55,23 +55,6 @@ def test_a_divisor_of_0_raises_as_in_python(divide, said):
     assert asked(found) == ["t == 0"]
 
 
-def test_questions_that_ranges_decide_are_not_asked():
-    found = symbols(m=67, n=71)
-    assert found.integer(Var("m")) >= 0
-    assert found.integer(Var("n")) != 0
-    assert found.integer(Var("n")) <= 8192
-    assert asked(found) == []
-
-
-def test_a_branch_becomes_a_guard_and_is_asked_once():
-    found = symbols(m=67)
-    m = found.integer(Var("m"))
-    for _ in range(2):
-        assert not m > 4096
-        assert m != 0
-    assert asked(found) == ["m <= 4096", "m != 0"]
-
-
 def test_floats_are_computed_with():
     found = Symbols({"eps": 0.5, "m": 4}, {"m": (0, math.inf)})
     eps, m = found.real(Var("eps", is_float=True)), found.integer(Var("m"))
