@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import opforge
 from opforge.errors import MissingBackward
+from support.gradients import Pair, Weights, doubles, leaf
 
 Tensor = torch.Tensor
 
@@ -21,31 +21,9 @@ class Mode(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
-    weight: Tensor
-    bias: Tensor | None = None
-    scale: float = 1.0
-    count: int = 1
-
-
-class Pair(NamedTuple):
-    left: Tensor
-    right: Tensor
-
-
-@dataclasses.dataclass(frozen=True)
 class Result:
     value: Tensor
     squared: Tensor
-
-
-def doubles(*shape):
-    generator = torch.Generator().manual_seed(7)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
-
-
-def leaf(*shape):
-    return torch.ones(*shape).requires_grad_()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import dataclasses
 import types
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,36 +12,15 @@ from opforge.errors import (
     BadGradient,
     WrongReturn,
 )
+from support.gradients import Pair, Weights, doubles, leaf
 
 Tensor = torch.Tensor
-
-
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    weight: Tensor
-    bias: Tensor | None = None
-    scale: float = 1.0
-    count: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Nested:
     inner: Weights
     extra: Tensor
-
-
-class Pair(NamedTuple):
-    left: Tensor
-    right: Tensor
-
-
-def doubles(*shape):
-    generator = torch.Generator().manual_seed(7)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
-
-
-def leaf(*shape):
-    return torch.ones(*shape).requires_grad_()
 
 
 def affine_setup(ctx, inputs, output):

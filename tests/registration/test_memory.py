@@ -2,20 +2,15 @@
 
 import json
 import weakref
-from typing import NamedTuple
 
 import pytest
 import torch
 
 import opforge
+from support.gradients import Pair
 from support.processes import run_python
 
 Tensor = torch.Tensor
-
-
-class Pair(NamedTuple):
-    left: Tensor
-    right: Tensor
 
 
 MEASURE = """

@@ -1,8 +1,6 @@
 """Ops that change their inputs: how to say so, versions, functionalization, aliases."""
 
 import dataclasses
-import warnings
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from opforge.errors import (
     OpforgeWarning,
     UnsupportedBody,
 )
+from support.gradients import Pair, refusal
 from support.processes import run_python
 
 Tensor = torch.Tensor
@@ -23,22 +22,6 @@ Tensor = torch.Tensor
 class Inner:
     cache: Tensor
     length: int = 0
-
-
-class Pair(NamedTuple):
-    left: Tensor
-    right: Tensor
-
-
-def refusal(function):
-    """The error of going backward, or the warnings where torch only warns."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            function()
-        except RuntimeError as error:
-            return str(error)
-    return "\n".join(str(w.message) for w in caught)
 
 
 def test_the_version_rises_once_where_autograd_follows_the_input(op_name):

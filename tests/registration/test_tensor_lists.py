@@ -8,6 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import opforge
 from opforge.errors import BadGradient
+from support.gradients import doubles, leaf
 
 Tensor = torch.Tensor
 
@@ -15,15 +16,6 @@ Tensor = torch.Tensor
 @dataclasses.dataclass(frozen=True)
 class Bundle:
     items: list[Tensor]
-
-
-def doubles(*shape):
-    generator = torch.Generator().manual_seed(7)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
-
-
-def leaf(*shape):
-    return torch.ones(*shape).requires_grad_()
 
 
 def test_a_list_of_tensors_takes_a_list_of_gradients(op_name):

@@ -9,6 +9,7 @@ import torch
 from torch.func import grad, vmap
 
 import opforge
+from support.gradients import Pair
 
 Tensor = torch.Tensor
 
@@ -25,11 +26,6 @@ class Mode(enum.Enum):
 class Weights:
     weight: Tensor
     scale: float = 1.0
-
-
-class Pair(NamedTuple):
-    left: Tensor
-    right: Tensor
 
 
 class Sum(NamedTuple):

@@ -1,18 +1,13 @@
 """Ops without a backward: the forward runs, and no gradient ever leaks out of the body."""
 
-import warnings
-
 import pytest
 import torch
 
 import opforge
 from opforge.errors import MissingBackward, OpforgeWarning
+from support.gradients import leaf, refusal
 
 Tensor = torch.Tensor
-
-
-def leaf(*shape):
-    return torch.ones(*shape).requires_grad_()
 
 
 def half_op(op_name):
@@ -43,17 +38,6 @@ def test_going_backward_without_a_backward_raises_naming_the_op_and_the_way_out(
     text = str(caught.value)
     assert text.startswith(f"{name} ({__file__}:")
     assert "@opforge.op(..., backward=fn, setup_context=fn)" in text
-
-
-def refusal(function):
-    """The error of going backward, or the warnings where torch only warns."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            function()
-        except RuntimeError as error:  # Dynamo wraps exceptions in RuntimeErrors, too
-            return str(error)
-    return "\n".join(str(w.message) for w in caught)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

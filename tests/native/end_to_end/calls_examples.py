@@ -4,16 +4,11 @@ import ops as examples
 import pytest
 import torch
 
-from support.native.calling import described, place
+from support.native.calling import TOLERANCES, check, described, place
 from support.standin.library import OpforgeTensor, Refused
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = FLOATS[:2]
-TOLERANCES = {
-    torch.float16: {"rtol": 2e-3, "atol": 2e-3},
-    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
-    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
-}
 
 
 def random(*shape, dtype=torch.float32):
@@ -22,12 +17,6 @@ def random(*shape, dtype=torch.float32):
 
 def divisible(kernel):
     return kernel["divisible"]
-
-
-def check(ops, name, *inputs):
-    found = ops.one(name, *inputs)
-    expected = getattr(examples, f"{name}_reference")(*inputs)
-    torch.testing.assert_close(found, expected, **TOLERANCES[expected.dtype])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -4,7 +4,7 @@ import ops as examples
 import pytest
 import torch
 
-from support.native.calling import moved_by
+from support.native.calling import check, moved_by
 
 pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
@@ -12,11 +12,6 @@ from hypothesis import strategies as st
 
 FLOATS = st.sampled_from((torch.float16, torch.bfloat16, torch.float32))
 HALVES = st.sampled_from((torch.float16, torch.bfloat16))
-TOLERANCES = {
-    torch.float16: {"rtol": 2e-3, "atol": 2e-3},
-    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
-    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
-}
 fast = settings(
     max_examples=60,
     deadline=None,
@@ -27,12 +22,6 @@ fast = settings(
 
 def numbers(shape, dtype, seed):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def check(ops, name, *inputs):
-    found = ops.one(name, *inputs)
-    expected = getattr(examples, f"{name}_reference")(*inputs)
-    torch.testing.assert_close(found, expected, **TOLERANCES[expected.dtype])
 
 
 seeds = st.integers(0, 2**31)

@@ -1,6 +1,7 @@
 """Calls of built libraries with CPU tensors, on the stand-in or on a GPU."""
 
 import hashlib
+import importlib
 import os
 from pathlib import Path
 
@@ -113,3 +114,18 @@ def moved_by(tensor, elements):
     room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype)
     placed = room[elements:].view(tensor.shape)
     return placed.copy_(tensor)
+
+
+# Of examples/native, against the functions that stand beside them.
+TOLERANCES = {
+    torch.float16: {"rtol": 2e-3, "atol": 2e-3},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
+    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
+}
+
+
+def check(ops, name, *inputs):
+    """An example, by its name."""
+    found = ops.one(name, *inputs)
+    expected = getattr(importlib.import_module("ops"), f"{name}_reference")(*inputs)
+    torch.testing.assert_close(found, expected, **TOLERANCES[expected.dtype])
