@@ -228,6 +228,11 @@ def test_options_that_a_graph_drops_are_listed_with_their_lines():
     assert ref.dropped == (f"launch_pdl ({here(host, 2)})", f"num_ctas ({here(host, 3)})")
 
 
+def test_a_tuple_that_a_launch_passes_is_no_option():
+    (ref,) = opforge.find_kernels(lambda x: double_kernel[(1,)](x, ("num_ctas", "launch_pdl")))
+    assert ref.dropped == ()
+
+
 def test_a_record_says_what_is_found_and_where():
     (ref,) = opforge.find_kernels(launch_patterns.autotuned)
     assert (ref.name, ref.location) == ("tuned_kernel", here(tuned_kernel.fn.fn))
