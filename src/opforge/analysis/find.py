@@ -167,33 +167,35 @@ class _Text:
 
     def operator_calls(self) -> Iterator[tuple[str, Any, str]]:
         """Each call of an operator that is not torch's own: its name, it, and where."""
-        for code in self._codes:
-            for callee in _callees(code):
-                for value in self._values(callee, code):
-                    name, op = _called(value)
-                    if name and not _operators.is_built_in(name):
-                        yield name, op, _place(callee, code)
+        for callee, code in self._calls():
+            for value in self._values(callee, code):
+                name, op = _called(value)
+                if name and not _operators.is_built_in(name):
+                    yield name, op, _place(callee, code)
 
     def callees(self) -> Iterator[Any]:
-        for code in self._codes:
-            for callee in _callees(code):
-                yield from self._values(callee, code)
+        for callee, code in self._calls():
+            yield from self._values(callee, code)
 
     def unknown_launches(self) -> Iterator[Unresolved]:
         """Launches of what only a caller, the function itself or what it calls knows."""
+        for callee, code in self._calls():
+            source = callee
+            while source.kind in {"attribute", "item"}:
+                source = source.of
+            is_computed = callee.kind == "item" and source.kind in {"local", "call"}
+            if is_computed and not self._values(source, code):
+                why = "what it holds is known only when the function runs"
+                parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+                if source.kind == "local" and source.of in parameters:
+                    why = f"parameter {source.of!r} is given by the caller"
+                yield Unresolved(f"{_shown(callee.of)}[...]", _place(callee, code), why)
+
+    def _calls(self) -> Iterator[tuple[Expr, types.CodeType]]:
+        """What is called, and the code that does."""
         for code in self._codes:
-            parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            for callee in _callees(code):
-                source = callee
-                while source.kind in {"attribute", "item"}:
-                    source = source.of
-                is_computed = callee.kind == "item" and source.kind in {"local", "call"}
-                if is_computed and not self._values(source, code):
-                    why = "what it holds is known only when the function runs"
-                    if source.kind == "local" and source.of in parameters:
-                        why = f"parameter {source.of!r} is given by the caller"
-                    launch = f"{_shown(callee.of)}[...]"
-                    yield Unresolved(launch, _place(callee, code), why)
+            text = bytecode.expressions(code)
+            yield from ((text.expr(callee), code) for callee in text.calls.values())
 
     def _values(self, expr: Expr, code: types.CodeType) -> list[Any]:
         """What an expression may stand for, as far as the code shows it."""
@@ -254,11 +256,6 @@ class _Text:
             yield self.fn.__globals__[name]
         elif name in vars(builtins):
             yield vars(builtins)[name]
-
-
-def _callees(code: types.CodeType) -> Iterator[Expr]:
-    text = bytecode.expressions(code)
-    return map(text.expr, text.calls.values())
 
 
 def _shown(expr: Expr) -> str:
