@@ -466,35 +466,18 @@ def refuse_beyond(symbols: Symbols, number: Any, dtype: torch.dtype) -> None:
     """Raise as torch does for a number that a dtype cannot hold; one of a call becomes a guard."""
     if isinstance(number, (bool, torch.SymBool)) or dtype is torch.bool:
         return
-    if is_symbolic(number):
-        fits = symbols.ask(_condition(symbols, term_of(number), dtype))
-    else:
-        fits = _fits(number, dtype)
-    if not fits:
+    if not symbols.ask(_fits(symbols, term_of(number), dtype)):
         name = str(dtype).removeprefix("torch.")
         raise RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 
-def _fits(number: float, dtype: torch.dtype) -> bool:
-    if dtype.is_floating_point:
-        if math.isinf(number):
-            return dtype not in _FINITE
-        return math.isnan(number) or abs(number) <= torch.finfo(dtype).max
-    low, high = _ends(dtype, of_float=isinstance(number, float))
-    return low <= number <= high
-
-
-def _ends(dtype: torch.dtype, *, of_float: bool) -> tuple[int, int]:
-    """The least and the largest number; torch lets small negative integers become unsigned ones."""
-    info = torch.iinfo(dtype)
-    return (info.min if info.min or of_float else -info.max), info.max
-
-
-def _condition(symbols: Symbols, term: Term, dtype: torch.dtype) -> Term:
-    """That a number of a call fits."""
+def _fits(symbols: Symbols, term: Term, dtype: torch.dtype) -> Term:
+    """The condition that a number fits, which is 0 or 1 for one that is known."""
     algebra = symbols.algebra
     if not dtype.is_floating_point:
-        low, high = _ends(dtype, of_float=is_float(term))
+        info = torch.iinfo(dtype)
+        # torch lets small negative integers become unsigned ones.
+        low, high = (info.min if info.min or is_float(term) else -info.max), info.max
         return algebra.both(algebra.compare("<=", low, term), algebra.compare("<=", term, high))
     most = torch.finfo(dtype).max
     if isinstance(term, Var) and term.name in symbols.declared:
