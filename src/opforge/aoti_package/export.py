@@ -128,7 +128,9 @@ def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[Dynam
         tensor = exportable.by_path.get(path)
         for index, value in by_index.items():
             if not isinstance(tensor, torch.Tensor) or not -tensor.dim() <= index < tensor.dim():
-                shape = f", of shape {tuple(tensor.shape)}" if tensor is not None else ""
+                shape = ""
+                if isinstance(tensor, torch.Tensor):
+                    shape = f", of shape {tuple(tensor.shape)}"
                 raise BadOption(
                     f"dynamic names dimension {index!r} of {path!r}, which is not a tensor "
                     f"argument of {exportable.title} that has it{shape}",
