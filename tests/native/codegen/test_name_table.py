@@ -129,9 +129,9 @@ def test_no_doc_or_value_ends_a_comment_or_its_line(tmp_path):
         subprocess.run(["cc", f"-std={language}", *flags, str(file)], check=True)
 
 
-def test_a_library_may_be_called_like_a_word_of_cpp(tmp_path):
-    headers = []
-    for name in ("and_", "std", "opforge"):
+def test_a_library_may_be_called_like_something_of_the_system(tmp_path):
+    headers = ["<cstdlib>", "<ctime>"]
+    for name in ("printf", "random", "timespec", "and_", "std", "opforge", "main"):
         write(hand_made.library(hand_made.overlapping(), name=name), tmp_path)
         headers.append(f'"{name}.hpp"')
     program = tmp_path / "main.cpp"

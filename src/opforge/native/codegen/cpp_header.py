@@ -8,7 +8,7 @@ from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, ScalarParam, TensorParam
 from ..ir.program import Library
 from .signature import CSignature, enums
-from .text import comment, distinct, fill, function, macro, packed, quoted
+from .text import comment, distinct, fill, function, is_global, macro, packed, quoted
 
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
@@ -44,8 +44,9 @@ def dispatch(library: Library, signatures: Sequence[CSignature]) -> str:
 
 
 def namespace(library: str) -> str:
-    """The library's name, unless it means something else in C++: `std_::scale`."""
-    return distinct([library], frozenset({"opforge", "std"}))[library]
+    """The library's name, unless it means something else in C++: `random_::scale`."""
+    named = distinct([library], frozenset({"opforge", "std"}))[library]
+    return f"{named}_" if is_global(named) else named
 
 
 class _Operation:

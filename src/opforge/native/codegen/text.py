@@ -142,6 +142,34 @@ def comment(text: str) -> str:
     return shown.replace("??/", "?? /").replace("*/", "* /").replace("/*", "/ *")
 
 
+# Functions and types of C, POSIX and Linux that C++'s headers declare or that programs include with
+# ours, as far as somebody may call a library so. A parameter may hide them, a namespace cannot.
+_NAMES = frozenset(
+    """
+    FILE DIR main abort abs accept access alarm basename bind bsearch calloc cbrt ceil clock
+    clone close connect copysign cos cosh creat ctime daemon div dup encrypt err error exit exp
+    exp2 expm1 fabs finite flock floor fma fmax fmin fmod fork free frexp gamma getline glob
+    grantpt group hypot ilogb index insque ioctl isinf isnan kill labs ldexp lgamma link listen
+    log log10 log1p log2 logb lrint lround lseek malloc memchr memcmp memcpy memmove memset mmap
+    modf mount nan nearbyint nextafter nice open passwd pause perror pipe poll popen pow pread
+    printf putenv puts qsort raise rand random read realloc recv regex remainder remove remquo
+    rename rewind rindex rint round scalbn scanf select send setenv setlocale shutdown sigaction
+    signal significand sigval sin sincos sinh sleep socket splice sprintf sqrt srand stat strlen
+    swab symlink sync syscall sysconf sysinfo system tan tanh tee tgamma time times timespec
+    timeval timex timezone tm tmpfile tolower toupper trunc truncate uint ulong umask umount
+    uname ungetc unlink ushort usleep utime utimes valloc vfork wait warn write y0 y1 yn j0 j1
+    jn
+    """.split()  # noqa: SIM905  # one a line would fill a page
+)
+# POSIX keeps these for itself: all types, and the functions of threads and schedulers.
+_GLOBAL = re.compile(r"\w+_t|(pthread|sched|clock|timer|sem|posix)_\w+")
+
+
+def is_global(name: str) -> bool:
+    """Whether C++ knows something of that name outside of every namespace."""
+    return name in _NAMES or _GLOBAL.fullmatch(name) is not None
+
+
 # What is the same in every library.
 
 _NATIVE = resources.files(__package__.rpartition(".")[0])
