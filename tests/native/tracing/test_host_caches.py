@@ -202,6 +202,22 @@ def test_a_cache_that_cannot_be_passed_by_is_an_error_with_its_line():
     )
 
 
+@functools.cache
+def workspace():
+    return torch.zeros(8, device="cuda")
+
+
+def test_a_cached_tensor_is_state_that_a_library_cannot_have():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](workspace(), out)
+        return out
+
+    with pytest.raises(UnsupportedBody) as caught:
+        built(body)
+    assert "a tensor kept from an earlier call is used at" in caught.value.found
+
+
 def test_while_one_thread_traces_another_is_answered_by_the_cache():
     with opforge.target("sm_80"):
         assert sm_count() == 108
