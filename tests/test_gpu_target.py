@@ -125,19 +125,6 @@ def test_tritons_backend_is_active_for_the_target():
     assert driver.is_active() is before
 
 
-def test_dynamo_takes_the_answers_for_constants():
-    def host(x):
-        found = torch.accelerator.is_available() and torch.accelerator.current_device_index() == 0
-        return x + 1 if found else x
-
-    # Dynamo lists the functions that it knows when it first compiles.
-    torch.compile(torch.neg, backend="eager")(torch.zeros(1))
-    with opforge.target("sm_90"):
-        compiled = torch.compile(host, backend="eager", fullgraph=True)
-        assert compiled(torch.zeros(1)) == 1
-        assert compiled_capability(torch.zeros(1)) == 90
-
-
 def test_a_compiled_function_is_compiled_again_for_another_target():
     def host(x):
         properties = torch.cuda.get_device_properties(0)
@@ -179,12 +166,6 @@ def test_dynamo_may_be_imported_first_under_a_target():
     """Its tables of torch's functions must not hold what stands for them."""
     printed = run_python(FIRST_COMPILE, **TORCH_ALONE)
     assert printed.split() == ["9", "8", "False"]
-
-
-@torch.compile(backend="eager", fullgraph=True)
-def compiled_capability(x):
-    major, minor = torch.cuda.get_device_capability()
-    return x + major * 10 + minor
 
 
 def test_properties_of_the_device_are_those_of_a_board_of_that_kind():

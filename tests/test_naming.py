@@ -373,16 +373,6 @@ def test_a_reload_that_is_refused_leaves_the_old_op(folder, module_name):
     assert torch.equal(old(torch.zeros(2)), torch.ones(2))
 
 
-def test_another_module_may_not_replace_an_op(folder, module_name):
-    write(folder, module_name, ONE.format(space=module_name, add=1))
-    write(folder, f"{module_name}_twin", ONE.format(space=module_name, add=2))
-    importlib.import_module(module_name)
-    with pytest.raises(BadRegistration) as caught:
-        importlib.import_module(f"{module_name}_twin")
-    assert f"{module_name}.py:4" in str(caught.value)
-    assert f"{module_name}_twin.py:4" in str(caught.value)
-
-
 def run_cell(session, text):
     """Run text as a notebook does: compiled again, in one namespace that lives on."""
     exec(compile(text, f"<cell {next(numbers)}>", "exec"), vars(session))

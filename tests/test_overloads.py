@@ -66,17 +66,6 @@ def test_an_overload_that_goes_leaves_the_others(overloads):
     opforge.unregister(again)
 
 
-def test_an_overload_beside_the_default(op_name):
-    name = op_name()
-    default = opforge.op(one, name=name)
-    other = opforge.op(two, name=f"{name}.two")
-    assert default(ONE).item() == 2.0
-    assert other(ONE, TWO).item() == 3.0
-    assert default.overloadpacket(ONE, TWO).item() == 3.0
-    opforge.unregister(other)
-    assert default.overloadpacket(ONE).item() == 2.0
-
-
 def test_a_body_that_calls_an_overload_is_read(overloads):
     packet, first, _ = overloads
 

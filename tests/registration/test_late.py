@@ -101,14 +101,6 @@ def test_a_kernel_for_a_device_runs_when_compiled(op_name, form, backend):
     assert run(*args).tolist() == [101.0, 101.0]
 
 
-def test_going_back_through_a_kernel_for_a_device_without_a_backward_raises(op_name):
-    op, _ = called(plain, op_name)
-    op.register_kernel("cpu", lambda x, y: x * 2)
-    out = op(torch.ones(2, requires_grad=True))
-    with pytest.raises(opforge.errors.MissingBackward):
-        out.sum().backward()
-
-
 def test_a_kernel_can_be_disabled_for_a_while(op_name):
     op, args = called(plain, op_name)
     op.register_kernel("cpu", lambda x, y: x + 100)

@@ -199,19 +199,6 @@ def test_a_mutated_intermediate_has_no_stale_gradient_in_a_transform(op_name, ho
     assert name in refusal(go_back)
 
 
-def test_an_integer_tensor_may_be_mutated_beside_one_that_requires_grad(op_name):
-    @opforge.op(op_name(), mutates_args=["count"])
-    def op(x: Tensor, count: Tensor) -> Tensor:
-        count.add_(1)
-        return x * 2
-
-    count = torch.zeros(1, dtype=torch.int64)
-    out = op(torch.ones(2, requires_grad=True), count)
-    assert out.requires_grad
-    assert count.item() == 1
-    assert not count.requires_grad
-
-
 def test_an_out_buffer_filled_from_an_input_that_requires_grad_gets_its_history(op_name):
     @opforge.op(op_name(), mutates_args=["out"])
     def double_into(x: Tensor, out: Tensor) -> None:

@@ -73,15 +73,6 @@ def test_a_cpu_kernel_from_outside_is_the_one_that_runs(op_name, options, calls,
             assert x.grad.item() == 10.0
 
 
-def test_a_cpu_kernel_from_outside_answers_for_its_own_autograd(op_name):
-    """Like any kernel of Library.impl: autograd records its PyTorch calls."""
-    _, op = add_one(op_name, {})
-    torch.library.register_kernel(op, "cpu", lambda x: x * 3)
-    x = torch.ones(2, requires_grad=True)
-    op(x).sum().backward()
-    assert x.grad.tolist() == [3.0, 3.0]
-
-
 @CALLS
 def test_a_mutating_op_takes_a_cpu_kernel_from_outside(op_name, calls):
     @opforge.op(op_name(), mutates_args=["x"])
