@@ -135,6 +135,7 @@ def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[Dynam
                     f"dynamic names dimension {index!r} of {path!r}, which is not a tensor "
                     f"argument of {exportable.title} that has it{shape}",
                     found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
+                    fix="name an argument and a dimension of it",
                 )
             if isinstance(value, (str, tuple)):
                 name, *bounds = (value,) if isinstance(value, str) else value

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -320,9 +321,13 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> d
             env=variables,
         )
     except subprocess.CalledProcessError as error:
+        code = error.returncode
+        ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         raise BuildFailed(
-            f"the process that loads the package failed: {error}",
+            f"the process that loads the package died ({ended})",
             found=indented(error.stderr.strip().splitlines()[-6:]) or "nothing on stderr",
+            fix="import the modules of the operators in a Python of their own; if that works, "
+            "`opforge doctor` says what is wrong with this machine's torch",
         ) from None
     return {**json.loads(result.read_text()), "preload": preload}
 
