@@ -162,8 +162,8 @@ def _any_listed(values: Any) -> bool:
 
 
 _BUILTINS = (
-    AttributeError, Exception, RuntimeError, TypeError, bool, float, hasattr, int, isinstance, len,
-    list, object, str, tuple, type,
+    AttributeError, Exception, RuntimeError, bool, float, hasattr, int, isinstance, len, list,
+    object, str, tuple, type,
 )  # fmt: skip
 # What all generated functions may use.
 _NAMES: dict[str, Any] = {
@@ -178,8 +178,6 @@ _NAMES: dict[str, Any] = {
     "_of_any_requires_grad": _compat.any_requires_grad,
     "_of_any_listed": _any_listed,
     "_of_aliases": _compat.any_aliases,
-    "_of_storage": _compat.storage_id,
-    "_of_uses": _compat.storage_uses,
     "_of_increment_version": _compat.increment_version,
     "_of_impls": _compat.python_impls,
     "_of_forward_ad": _compat.forward_ad,
@@ -355,13 +353,11 @@ class KernelWriter:
         if alone:
             source.add("if _of_type(_of_out) is not _of_Tensor:")
             source.add("    _of_check_one(_of_out)")
-        each = ["_of_out"] if len(returns) == 1 else [f"_of_out_{i}" for i in range(len(returns))]
-        if len(returns) > 1:
-            source.add(f"{', '.join(each)} = _of_out")
         if tensors and not self.views and (inputs or not alone):
-            self._emit_alias_check(source, lowered, inputs, outputs, each)
+            source.add(f"if _of_aliases(({inputs}), _of_no_kwargs, {outputs}):")
+            source.add(f"    _of_aliased(({inputs}), {outputs})")
         for index, name in enumerate(lowered.returned):
-            source.add(f"if {each[index]} is not {name}:")
+            source.add(f"if {'_of_out' if alone else f'_of_out[{index}]'} is not {name}:")
             source.add(f"    _of_not_returned({name!r})")
         viewed = f", ({inputs})" if self.views else ""
         if alone:
@@ -369,42 +365,22 @@ class KernelWriter:
             source.add(f"if {present}_of_out.requires_grad:")
             source.add(f"    _of_out = _of_unrecord(_of_out{viewed})")
         else:
-            self._emit_check_of_several(source, lowered, each, viewed)
+            self._emit_check_of_several(source, lowered, viewed)
         if self.verified and tensors:
             source.add("if _of_pending:")
             source.add(f"    _of_verify({outputs}, {pass_on(lowered.arguments)})")
         source.add("return _of_out")
 
     @staticmethod
-    def _emit_alias_check(
-        source: FunctionSource, lowered: Lowered, inputs: str, outputs: str, each: list[str]
-    ) -> None:
-        """Ask torch whether memory is shared, unless each output alone holds its storage."""
-        test = f"_of_aliases(({inputs}), _of_no_kwargs, {outputs})"
-        leaves = (*lowered.returns, *(a.leaf for a in lowered.tensors))
-        if all(leaf is not None and leaf.is_tensor and not leaf.container for leaf in leaves):
-            given = [a.name for a in lowered.tensors]
-            shared = [f"{o} is {t}" for i, o in enumerate(each) for t in (*given, *each[:i])]
-            shared += [f"_of_uses(_of_storage({out})) != 1" for out in each]
-            source.add("try:")
-            source.add(f"    _of_shared = {' or '.join(shared)}")
-            # None and what is no tensor, a sparse tensor.
-            source.add("except (_of_TypeError, _of_RuntimeError):")
-            source.add("    _of_shared = True")
-            test = f"_of_shared and {test}"
-        source.add(f"if {test}:")
-        source.add(f"    _of_aliased(({inputs}), {outputs})")
-
-    @staticmethod
-    def _emit_check_of_several(
-        source: FunctionSource, lowered: Lowered, outputs: list[str], viewed: str
-    ) -> None:
+    def _emit_check_of_several(source: FunctionSource, lowered: Lowered, viewed: str) -> None:
         """Call the check of several outputs, unless each is plainly what its annotation says."""
         check = f"_of_out = _of_check_several(_of_out{viewed})"
+        outputs = [f"_of_out_{i}" for i in range(len(lowered.returns))]
         tests = [_usual(leaf, out) for leaf, out in zip(lowered.returns, outputs, strict=True)]
         if len(tests) == 1 or not all(tests):
             source.add(check)
             return
+        source.add(f"{', '.join(outputs)} = _of_out")
         # torch 2.13 and before made a tuple of a list.
         source.add(f"if not (_of_type(_of_out) is _of_tuple and {' and '.join(tests)}):")
         source.add(f"    {check}")
