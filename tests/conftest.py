@@ -17,6 +17,7 @@ from support.processes import (
     HEADERS,
     aborts_without_optimization,
     is_torch_for_cuda,
+    keeping,
     provide_compilers,
     provide_ptxas,
     provide_python,
@@ -100,6 +101,8 @@ def shared_by_workers(tmp_path_factory):
         return
     import torch  # noqa: PLC0415
 
+    from opforge.native.artifacts import toolchain  # noqa: PLC0415
+
     folder, session = tmp_path_factory.getbasetemp(), os.getpid()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, session = folder.parent, os.getppid()
@@ -107,6 +110,7 @@ def shared_by_workers(tmp_path_factory):
         # Builds start a worker per core, and tests run on every core already.
         patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "opforge-cache"))
+        patch.setattr(toolchain, "_run", keeping(toolchain._run, folder / "compilers"))
         patch.setenv("PATH", provide_compilers(folder / "compilers"), prepend=os.pathsep)
         if not torch.cuda.is_available():
             patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))

@@ -2,14 +2,15 @@
 
 Many libraries that tests build are the same, and every served folder has the same extension.
 Nothing is optimized, which halves the time that is left, unless warnings are errors: some need
-what the optimizer finds out. A test run has 4,000 calls, each of which
-takes 25 ms: without `re` and `pathlib`, that would be 25 more.
+what the optimizer finds out. A test run has 4,000 calls. Each takes 25 ms as a program, so tests
+themselves call `run`; `re` and `pathlib` would be 25 more.
 """
 
 import hashlib
 import itertools
 import os
 import sys
+from _thread import get_ident
 
 
 class Unknown(Exception):
@@ -19,7 +20,8 @@ class Unknown(Exception):
 class Inputs:
     """All that the output depends on: the compiler, its options, and sources with their headers."""
 
-    def __init__(self, command):
+    def __init__(self, command, where):
+        self.where = where
         self.digest = hashlib.sha256(command[0].encode())
         self.target, self.piped, self.folders, self.read = None, None, [], set()
         sources = []
@@ -35,7 +37,7 @@ class Inputs:
                 self._add_folder(option.removeprefix("-I"))
             elif option == "-":
                 self.piped = sys.stdin.buffer.read()
-            elif not option.startswith("-") and os.access(option, os.R_OK):
+            elif not option.startswith("-") and os.access(self._at(option), os.R_OK):
                 sources.append(option)
             elif before == "-include":
                 raise Unknown
@@ -50,10 +52,13 @@ class Inputs:
         if not folder.endswith("/torch/include") and not folder.startswith("/usr/"):
             self.folders.append(folder)
 
+    def _at(self, path):
+        return os.path.join(self.where, path)
+
     def _add(self, path):
         if path not in self.read:
             self.read.add(path)
-            with open(path, "rb") as file:
+            with open(self._at(path), "rb") as file:
                 self._add_text(path, file.read())
 
     def _add_text(self, path, text):
@@ -76,7 +81,7 @@ class Inputs:
     def _add_header(self, name, folders):
         for folder in folders:
             place = os.path.join(folder, name)
-            if os.access(place, os.R_OK):
+            if os.access(self._at(place), os.R_OK):
                 self._add(place)
                 return
 
@@ -85,36 +90,41 @@ def copy(old, new):
     """Replace a file as linkers do: a process may have the old one loaded."""
     with open(old, "rb") as file:
         content, mode = file.read(), os.fstat(file.fileno()).st_mode
-    written = f"{new}.{os.getpid()}"
+    written = f"{new}.{os.getpid()}.{get_ident()}"
     with open(os.open(written, os.O_WRONLY | os.O_CREAT, mode & 0o777), "wb") as file:
         file.write(content)
     os.rename(written, new)
 
 
-def main(folder, *command):
+def run(folder, command, where=""):
+    """The exit status, and what the compiler says; raises `Unknown`."""
     if "-Werror" not in command:
         command = (*command, "-O0")
-    try:
-        inputs = Inputs(command)
-    except Unknown:
-        os.execvp(command[0], command)
+    inputs = Inputs(command, where)
     os.makedirs(folder, exist_ok=True)
-    kept = f"{folder}/{inputs.digest.hexdigest()}"
-    if not os.access(kept, os.R_OK):
-        import subprocess  # noqa: PLC0415
+    kept, target = f"{folder}/{inputs.digest.hexdigest()}", os.path.join(where, inputs.target)
+    if os.access(kept, os.R_OK):
+        copy(kept, target)
+        return 0, b""
+    import subprocess  # noqa: PLC0415
 
-        done = subprocess.run(
-            command, input=inputs.piped, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            check=False,
-        )  # fmt: skip
-        # What the compiler says must be said each time, so such an output is not kept.
-        if done.returncode != 0 or done.stdout:
-            sys.stderr.buffer.write(done.stdout)
-            return done.returncode
-        copy(inputs.target, kept)
-        return 0
-    copy(kept, inputs.target)
-    return 0
+    done = subprocess.run(
+        command, input=inputs.piped, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        cwd=where or None,
+    )  # fmt: skip
+    # What the compiler says must be said each time, so such an output is not kept.
+    if done.returncode == 0 and not done.stdout:
+        copy(target, kept)
+    return done.returncode, done.stdout
+
+
+def main(folder, *command):
+    try:
+        status, said = run(folder, command)
+    except Unknown:
+        os.execvp(command[0], (*command, *(() if "-Werror" in command else ("-O0",))))
+    sys.stderr.buffer.write(said)
+    return status
 
 
 if __name__ == "__main__":

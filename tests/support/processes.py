@@ -53,6 +53,26 @@ def provide_compilers(folder):
     return str(folder)
 
 
+def keeping(run, folder):
+    """`run(command, where)` of a compiler, without a process for what was compiled before."""
+    # Not above: what runs a page imports this file from its own folder.
+    from support import keep_objects  # noqa: PLC0415
+
+    compilers = {name: path for name in ("cc", "c++") if (path := shutil.which(name))}
+
+    def kept(command, where):
+        name, *options = command
+        try:
+            given = (compilers[name], *options)
+            status, _ = keep_objects.run(str(folder / "objects"), given, str(where))
+        except (KeyError, keep_objects.Unknown):
+            status = 1
+        if status != 0:
+            run(command, where)
+
+    return kept
+
+
 def without_machine_code():
     """Variables for children that build for the stand-in driver, which interprets kernels."""
     ptxas = os.environ.get("OPFORGE_TEST_PTXAS")
