@@ -42,7 +42,7 @@ _MIXES = 16
 class PlannedInstance:
     """Kernels by what they assume; `seen` are the variants that were recorded.
 
-    `names` and `kinds` have an entry per parameter that is no constexpr: "*fp32", "int".
+    `names` and `kinds` have an entry for each non-constexpr parameter: "*fp32", "int".
     """
 
     constants: dict[str, Any]
